@@ -1,49 +1,80 @@
 package pushmesh
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"github.com/pushmesh/pushmesh/client/internal/acks"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// flushSingles is how many ACKs that can't be told as "all up to" are gathered before they are sent
-// at once.
-const flushSingles = 512
+// settle ACKs a message that every subscription concerned has had, or Nacks it.
+func (s *Subscriber) settle(t *topicState, it item) {
+	var wanted bool
+	var nack error
+	d, through, epoch := it.d, true, uint64(0)
+	s.involved = slices.DeleteFunc(s.involved, (*cursor).renewed)
+	for _, c := range s.involved {
+		if !c.sub.request.GetAck() {
+			continue
+		}
+		wanted, epoch = true, c.Epoch
+		through = through && c.Owed.Empty()
+		if c.nack != nil {
+			nack, c.nack = c.nack, nil
+		}
+	}
+	switch {
+	case !wanted:
+	case nack != nil:
+		s.nack(t, it, nack)
+	case len(d.subs) == 0:
+		t.plain.Epoch, t.plain.Sub = epoch, t.plainSub()
+		s.ack(&t.plain, d.Seq, through)
+	default:
+		for _, c := range s.involved {
+			if c.sub.request.GetAck() {
+				c.acks.Epoch = c.Epoch
+				s.ack(&c.acks, d.Seq, c.Owed.Empty() && !c.sub.shared() && !c.sub.ranked())
+			}
+		}
+	}
+}
 
-// ackRun gathers the ACKs of one topic that name the same subscription (0: the plain ones). Guarded
-// by Subscriber.mu.
-type ackRun struct {
-	topic string
-	sub   uint32
-	epoch uint64
-	// through covers everything up to it; 0: nothing.
-	through uint64
-	singles []uint64
-	dirty   bool
+// nack asks for a message again. The ACKs before it go first. What came over another connection
+// comes again anyway.
+func (s *Subscriber) nack(t *topicState, it item, why error) {
+	l, d := s.link, it.d
+	if l == nil || l != it.link {
+		return
+	}
+	s.flushAcks()
+	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(strings.ToValidUTF8(why.Error(), "\uFFFD"), 256)}
+	if n.Sub = t.plainSub(); len(d.subs) > 0 {
+		n.Sub = d.subs[0]
+	}
+	var after *nackError
+	if errors.As(why, &after) {
+		n.DelayMs = milliseconds(after.after)
+	}
+	s.stats.Nacked++
+	s.mu.Unlock()
+	// a failed write closes the connection; the reader reports it
+	_ = l.Send(wirev1.FrameType_FRAME_TYPE_NACK, n)
+	s.mu.Lock()
 }
 
 // ack has seq of the run ACKed within AckDelay. through says that everything sent before it was
 // dealt with too.
-func (s *Subscriber) ack(r *ackRun, seq uint64, through bool) {
-	switch {
-	case seq <= r.through:
+func (s *Subscriber) ack(r *acks.Run, seq uint64, through bool) {
+	if !s.acks.Add(r, seq, through) {
 		return
-	case through:
-		r.through = seq
-		r.singles = r.singles[:0]
-	default:
-		r.singles = append(r.singles, seq)
-	}
-	if !r.dirty {
-		r.dirty = true
-		s.dirty = append(s.dirty, r)
 	}
 	s.acked++
 	switch {
-	case len(r.singles) >= flushSingles:
+	case r.Full():
 		s.flushAcks()
 		s.flushIn(0)
 	case !s.flushArmed:
@@ -68,7 +99,7 @@ func (s *Subscriber) flushTick() {
 	l := s.link
 	s.mu.Unlock()
 	if l != nil {
-		_ = l.w.flush() // a failed write closes the connection; the reader reports it
+		_ = l.Flush() // a failed write closes the connection; the reader reports it
 	}
 }
 
@@ -76,72 +107,19 @@ func (s *Subscriber) flushTick() {
 // link it is forgotten: a new connection knows nothing of the old one's messages. Called with s.mu
 // held.
 func (s *Subscriber) flushAcks() {
-	if len(s.dirty) == 0 {
-		return
+	if l := s.link; l != nil && !s.acks.Empty() {
+		l.Append(s.acks.Append)
 	}
-	if l := s.link; l != nil {
-		l.w.append(func(b []byte) []byte { return appendAcks(b, s.dirty) })
-	}
-	for i, r := range s.dirty {
-		r.through, r.singles, r.dirty = 0, nil, false
-		s.dirty[i] = nil
-	}
-	s.dirty = s.dirty[:0]
+	s.acks.Clear()
 }
 
-// appendAcks appends one Ack frame, or several where it would grow beyond maxAckBody.
-func appendAcks(b []byte, runs []*ackRun) []byte {
-	const maxAckBody = 32 << 10
-	at := len(b)
-	b = append(b, 0, 0, 0, 0)
-	entry := func(r *ackRun, seq uint64, through bool) {
-		if len(b)-at > maxAckBody {
-			wire.PutHeader(b[at:], len(b)-at-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_ACK)
-			at = len(b)
-			b = append(b, 0, 0, 0, 0)
-		}
-		b = appendAckEntry(b, r, seq, through)
+// truncate cuts s to at most n bytes of whole runes.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	for _, r := range runs {
-		if r.through > 0 {
-			entry(r, r.through, true)
-		}
-		for _, seq := range r.singles {
-			entry(r, seq, false)
-		}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
 	}
-	wire.PutHeader(b[at:], len(b)-at-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_ACK)
-	return b
-}
-
-func appendAckEntry(b []byte, r *ackRun, seq uint64, through bool) []byte {
-	size := 1 + protowire.SizeBytes(len(r.topic)) + 1 + protowire.SizeVarint(seq)
-	if through {
-		size += 2
-	}
-	if r.sub != 0 {
-		size += 1 + protowire.SizeVarint(uint64(r.sub))
-	}
-	if r.epoch != 0 {
-		size += 1 + 8
-	}
-	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(size))
-	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendString(b, r.topic)
-	b = protowire.AppendTag(b, 2, protowire.VarintType)
-	b = protowire.AppendVarint(b, seq)
-	if through {
-		b = protowire.AppendTag(b, 3, protowire.VarintType)
-		b = protowire.AppendVarint(b, 1)
-	}
-	if r.sub != 0 {
-		b = protowire.AppendTag(b, 4, protowire.VarintType)
-		b = protowire.AppendVarint(b, uint64(r.sub))
-	}
-	if r.epoch != 0 {
-		b = protowire.AppendTag(b, 5, protowire.Fixed64Type)
-		b = protowire.AppendFixed64(b, r.epoch)
-	}
-	return b
+	return s[:n]
 }

@@ -1,72 +1,18 @@
 package pushmesh
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-	"pgregory.net/rapid"
-
+	"github.com/pushmesh/pushmesh/client/internal/acks"
+	"github.com/pushmesh/pushmesh/client/internal/position"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/proto/wire"
 )
-
-// Whatever is to be ACKed stands in Ack frames, each entry once and whole, none of them longer than
-// an edge takes.
-func TestAckFramesSayWhatIsToBeACKed(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var runs []*ackRun
-		var want []*wirev1.Ack_Entry
-		for range rapid.IntRange(1, 4).Draw(t, "runs") {
-			r := &ackRun{
-				topic: strings.Repeat("x", rapid.IntRange(1, 255).Draw(t, "topic")), sub: rapid.SampledFrom([]uint32{0, 1, 300, 1 << 31}).Draw(t, "sub"),
-				epoch: rapid.SampledFrom([]uint64{0, 1, 1 << 63}).Draw(t, "epoch"), through: rapid.SampledFrom([]uint64{0, 1, 127, 128, 1 << 60}).Draw(t, "through"),
-			}
-			for range rapid.SampledFrom([]int{0, 1, 2, 600}).Draw(t, "singles") {
-				r.singles = append(r.singles, r.through+uint64(len(r.singles)*7+1))
-			}
-			if r.through > 0 {
-				want = append(want, &wirev1.Ack_Entry{Topic: r.topic, Sub: r.sub, Epoch: r.epoch, Seq: r.through, Through: true})
-			}
-			for _, seq := range r.singles {
-				want = append(want, &wirev1.Ack_Entry{Topic: r.topic, Sub: r.sub, Epoch: r.epoch, Seq: seq})
-			}
-			runs = append(runs, r)
-		}
-		before := []byte("what was there")
-		out := appendAcks(slices.Clone(before), runs)
-		if !bytes.HasPrefix(out, before) {
-			t.Fatal("what was in the buffer is gone")
-		}
-		in := bytes.NewReader(out[len(before):])
-		for frames := 0; in.Len() > 0; frames++ {
-			ft, body, err := wire.Read(in, nil, wire.MaxBody)
-			var a wirev1.Ack
-			if err != nil || ft != wirev1.FrameType_FRAME_TYPE_ACK || proto.Unmarshal(body, &a) != nil || len(body) > 33<<10 {
-				t.Fatalf("frame %d of %d bytes: %v, %v", frames, len(body), ft, err)
-			}
-			if in.Len() > 0 && len(body)+wire.HeaderSize <= 32<<10 {
-				t.Fatalf("frame %d has %d bytes, and is not the last", frames, len(body))
-			}
-			for _, e := range a.GetEntries() {
-				if len(want) == 0 || !proto.Equal(e, want[0]) {
-					t.Fatalf("%v, want %v", e, want)
-				}
-				want = want[1:]
-			}
-		}
-		if len(want) > 0 {
-			t.Fatalf("%v was not ACKed", want)
-		}
-	})
-}
 
 // inAcks runs a test in a bubble, with a subscription of room/a that is answered for.
 func inAcks(t *testing.T, cfg SubscriberConfig, h Handler, opts []Option, f func(t *testing.T, e *fakeEdge, c *edgeConn, id uint32)) {
@@ -118,15 +64,15 @@ func TestACKsWaitForEachOther(t *testing.T) {
 func TestManyACKsLeaveAtOnce(t *testing.T) {
 	inAcks(t, SubscriberConfig{AckDelay: time.Hour}, fine, []Option{WithAck(), WithGroup("g")}, func(t *testing.T, _ *fakeEdge, c *edgeConn, id uint32) {
 		began := time.Now()
-		for seq := uint64(1); seq < flushSingles; seq++ {
+		for seq := uint64(1); seq < acks.MaxSingles; seq++ {
 			c.message("room/a", seq, 0, id)
 		}
 		c.quiet(time.Minute)
-		c.message("room/a", flushSingles, 0, id)
-		if e := c.acks(); len(e) != flushSingles || time.Since(began) != time.Minute {
+		c.message("room/a", acks.MaxSingles, 0, id)
+		if e := c.acks(); len(e) != acks.MaxSingles || time.Since(began) != time.Minute {
 			t.Errorf("%d ACKs after %v", len(e), time.Since(began))
 		}
-		c.message("room/a", flushSingles+1, 0, id)
+		c.message("room/a", acks.MaxSingles+1, 0, id)
 		c.quiet(time.Hour - time.Second)
 		if e := c.acks(); len(e) != 1 {
 			t.Errorf("%d ACKs", len(e))
@@ -206,36 +152,6 @@ func TestNACKs(t *testing.T) {
 	})
 }
 
-// Of all that one connection has delivered and a handler refused, what lies too far back is given
-// up, and told.
-func TestWhatIsOwedTooLong(t *testing.T) {
-	s := &Subscriber{}
-	c := &cursor{sub: &Subscription{s: s, request: &wirev1.Subscribe{}}}
-	for _, seq := range []uint64{3, 5} {
-		if given, some := c.failed(seq); some {
-			t.Fatalf("gave up %v", given)
-		}
-	}
-	c.succeeded(6)
-	if c.position() != 2 || !c.done.has(6) || c.done.has(5) {
-		t.Fatalf("resumes after %d", c.position())
-	}
-	if given, some := c.failed(3 + maxOwed); some {
-		t.Fatalf("gave up %v at the bound", given)
-	}
-	if given, some := c.failed(4 + maxOwed); !some || given != (span{3, 3}) || c.position() != 4 || !c.done.has(3) {
-		t.Fatalf("gave up %v, %v, resumes after %d", given, some, c.position())
-	}
-	if given, some := c.failed(100 + maxOwed); !some || given != (span{5, 99}) || c.position() != 3+maxOwed-1 || !c.done.has(99) || c.done.has(100) {
-		t.Fatalf("gave up %v, %v, resumes after %d", given, some, c.position())
-	}
-	c.succeeded(3 + maxOwed)
-	c.progress(&wirev1.Progress{From: 4 + maxOwed, To: 100 + maxOwed})
-	if c.position() != 100+maxOwed || !c.owed.empty() {
-		t.Fatalf("resumes after %d, owed %v", c.position(), c.owed)
-	}
-}
-
 // A message that was given up is told as a gap.
 func TestAMessageGivenUpIsTold(t *testing.T) {
 	var gaps []Gap
@@ -250,8 +166,8 @@ func TestAMessageGivenUpIsTold(t *testing.T) {
 	inAcks(t, SubscriberConfig{OnGap: func(g Gap) { gaps = append(gaps, g) }}, refuse, []Option{WithAck()}, func(t *testing.T, _ *fakeEdge, c *edgeConn, _ uint32) {
 		c.message("room/a", 1, 0)
 		c.next()
-		c.progress(&wirev1.Progress{Topic: "room/a", Epoch: 7, From: 2, To: 5 + maxOwed, Code: wirev1.Code_CODE_FILTERED})
-		c.message("room/a", 6+maxOwed, 0)
+		c.progress(&wirev1.Progress{Topic: "room/a", Epoch: 7, From: 2, To: 5 + position.MaxOwed, Code: wirev1.Code_CODE_FILTERED})
+		c.message("room/a", 6+position.MaxOwed, 0)
 		c.next()
 		synctest.Wait()
 		want := Gap{Filter: "room/a", Topic: "room/a", Epoch: 7, From: 1, To: 5, Missed: 5, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED}

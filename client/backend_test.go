@@ -121,13 +121,3 @@ func TestARoutersRefusalIsTheSubscribers(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 }
-
-// Whatever a response holds, it becomes whole frames or an error.
-func FuzzAppendFrames(f *testing.F) {
-	f.Add([]byte{10, 4, 0x3a, 2, 0x10, 1})
-	f.Fuzz(func(t *testing.T, resp []byte) {
-		if frames, err := appendFrames(nil, resp); err == nil && len(frames) > 2*len(resp)+4 {
-			t.Errorf("%d bytes of %d", len(frames), len(resp))
-		}
-	})
-}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -45,8 +46,8 @@ func (s *Subscriber) sendClaims() {
 		m := proto.CloneOf(a.m)
 		m.Id = s.nextID()
 		a.sent = time.Now()
-		if bad := l.w.put(wirev1.FrameType_FRAME_TYPE_CLAIM, m); bad != nil {
-			a.done(a.sent, nil, bad)
+		if bad := l.Put(wirev1.FrameType_FRAME_TYPE_CLAIM, m); bad != nil {
+			a.done(a.sent, nil, unsent(bad))
 			continue
 		}
 		s.claimAsks[m.GetId()] = a
@@ -54,7 +55,7 @@ func (s *Subscriber) sendClaims() {
 	}
 	if some {
 		// a failed write closes the connection; the reader reports it
-		go func() { _ = l.w.flush() }()
+		go func() { _ = l.Flush() }()
 	}
 }
 
@@ -158,7 +159,7 @@ func (s *Subscriber) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.Clai
 			return nil, again, x.err
 		}
 		again = again || x.err.Unknown || x.err.Code == wirev1.Code_CODE_UNAVAILABLE
-		pause(ctx, max(x.err.RetryAfter, s.cfg.MinBackoff))
+		reconnect.Pause(ctx, max(x.err.RetryAfter, s.cfg.MinBackoff))
 		if ctx.Err() != nil {
 			return nil, again, x.err
 		}

@@ -55,8 +55,8 @@ type ClaimWatch struct {
 	s        *Subscriber
 	resource string
 	f        func(ClaimInfo)
-	answered chan struct{} // closed at the first answer, or at the end
-	ended    chan struct{}
+	answered latch // opened at the first answer, or at the end
+	ended    latch
 
 	// Guarded by Subscriber.mu.
 	asking, tied, active bool
@@ -70,7 +70,7 @@ func (s *Subscriber) WatchClaim(ctx context.Context, resource string, f func(Cla
 	if f == nil {
 		return nil, errors.New("pushmesh: WatchClaim needs a function to call: it is nil")
 	}
-	w := &ClaimWatch{s: s, resource: resource, f: f, answered: make(chan struct{}), ended: make(chan struct{})}
+	w := &ClaimWatch{s: s, resource: resource, f: f, answered: make(latch), ended: make(latch)}
 	s.mu.Lock()
 	switch {
 	case s.closing || s.err != nil:
@@ -122,14 +122,7 @@ func (w *ClaimWatch) Stop() {
 
 // What follows is called with Subscriber.mu held.
 
-func (w *ClaimWatch) over() bool {
-	select {
-	case <-w.ended:
-		return true
-	default:
-		return false
-	}
-}
+func (w *ClaimWatch) over() bool { return w.ended.isOpen() }
 
 func (w *ClaimWatch) pump() {
 	if w.over() || w.asking || w.tied || w.s.link == nil {
@@ -145,7 +138,7 @@ func (w *ClaimWatch) answer(_ time.Time, _ *wirev1.ClaimState, err *Error) {
 	case w.over():
 	case err == nil:
 		w.tied, w.active = true, true
-		w.hasAnswer()
+		w.answered.open()
 	case !err.Retryable():
 		w.end(err)
 	case !err.Unknown:
@@ -168,15 +161,7 @@ func (w *ClaimWatch) end(err error) {
 		return
 	}
 	w.err = err
-	close(w.ended)
-	w.hasAnswer()
+	w.ended.open()
+	w.answered.open()
 	delete(w.s.watches, w.resource)
-}
-
-func (w *ClaimWatch) hasAnswer() {
-	select {
-	case <-w.answered:
-	default:
-		close(w.answered)
-	}
 }

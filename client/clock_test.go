@@ -18,9 +18,6 @@ import (
 // What the SDK does by the clock. These tests run in bubbles, whose clock stands still while
 // anybody computes: what they say of times is exact.
 
-// A bubble's clock begins in 2000: what times of Pings count from must lie before.
-func init() { base = time.Unix(0, 0) }
-
 // newPipeEdge is a fake edge at the other end of pipes, which dial makes. A write waits until the
 // other end reads.
 func newPipeEdge(t *testing.T) *fakeEdge {
@@ -263,20 +260,6 @@ func TestWaitsBetweenRounds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// However often it was tried, the wait is within its bounds.
-func TestABackoffDoesNotOverflow(t *testing.T) {
-	b := backoff{low: time.Millisecond, high: time.Minute}
-	for i := range 200 {
-		if d, most := b.next(nil), min(time.Millisecond<<min(i, 30), time.Minute); d < most/2 || d > most {
-			t.Fatalf("try %d waits for %v, want half of to all of %v", i, d, most)
-		}
-	}
-	b.reset()
-	if d := b.next(nil); d > time.Millisecond {
-		t.Errorf("begun anew, it waits for %v", d)
-	}
 }
 
 // What a refusal says of when to come back: one that names a time is kept to, wherever else there

@@ -3,16 +3,16 @@ package pushmesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -79,47 +79,23 @@ func TestWhatAProducerLeavesBehind(t *testing.T) {
 	}
 }
 
-// The clients that an edge sends elsewhere spread over the places that it names, each of which is
-// tried once.
-func TestDetoursAreSpread(t *testing.T) {
-	first := map[string]int{}
-	for range 200 {
-		r := newRoute([]string{"home:1"}, nil)
-		r.detour(place{"a:1", "a:1"}, place{"b:1", "b:1"}, place{"c:1", "c:1"})
-		var got []string
-		for range 3 {
-			if r.round() {
-				t.Fatal("a round is over, and not all were tried")
-			}
-			got = append(got, r.next(t.Context()).addr)
-		}
-		first[got[0]]++
-		if slices.Sort(got); !slices.Equal(got, []string{"a:1", "b:1", "c:1"}) || r.next(t.Context()).addr != "home:1" {
-			t.Fatalf("went to %v", got)
-		}
-	}
-	if len(first) != 3 {
-		t.Errorf("200 clients go first to %v", first)
-	}
-}
-
 // A router that says it is not ready, or is not there, is no place to go to; one that knows no
 // health is.
 func TestWhereAProducerGoes(t *testing.T) {
 	_, doors, addrs := routers(t, 2)
 	p := idleProducer(ProducerConfig{SilentTimeout: patience})
 	p.cfg.DialOptions = newTestProducer(t, ProducerConfig{Addrs: []string{nobody}}).cfg.DialOptions
-	at := func(addr string) place { return place{addr, addr} }
+	at := func(addr string) reconnect.Place { return reconnect.Place{Addr: addr, Name: addr} }
 	doors[0].health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	if to, ok := p.anyReady(t.Context(), []place{at(addrs[0]), at(nobody)}); ok {
+	if to, ok := p.anyReady(t.Context(), []reconnect.Place{at(addrs[0]), at(nobody)}); ok {
 		t.Errorf("goes to %v", to)
 	}
 	for range 5 {
-		if to, ok := p.anyReady(t.Context(), []place{at(addrs[0]), at(nobody), at(addrs[1])}); !ok || to.addr != addrs[1] {
+		if to, ok := p.anyReady(t.Context(), []reconnect.Place{at(addrs[0]), at(nobody), at(addrs[1])}); !ok || to.Addr != addrs[1] {
 			t.Errorf("goes to %v, %v", to, ok)
 		}
 	}
-	if to, ok := p.anyReady(t.Context(), []place{at(emptyServer(t))}); !ok {
+	if to, ok := p.anyReady(t.Context(), []reconnect.Place{at(emptyServer(t))}); !ok {
 		t.Errorf("goes to %v", to)
 	}
 	if _, ok := p.anyReady(t.Context(), nil); ok {
@@ -127,20 +103,29 @@ func TestWhereAProducerGoes(t *testing.T) {
 	}
 }
 
-// What wants no answer, and what is nonsense, gets none of the bridge to a router.
-func TestTheBridgeAnswersWhatHasAnID(t *testing.T) {
-	near, far := net.Pipe()
-	defer func() { _, _ = near.Close(), far.Close() }()
-	b := &bridge{pipe: far}
-	for name, body := range map[string][]byte{
-		"nothing": nil, "nonsense": {0xff}, "another field first": protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 5),
-		"an id of another type": protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "x"),
-	} {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b.refuse(wirev1.FrameType_FRAME_TYPE_PUBLISH, body) // a write would wait for who reads
-		}()
-		within(t, name, done)
+// One name with two addresses: when the router at one of them ends, the producer goes to the other
+// one; so does a subscriber.
+func TestANameLeadsToAnotherAddress(t *testing.T) {
+	r := newFakeRouter(t)
+	_, port, _ := net.SplitHostPort(r.addr)
+	second := newDoor(t, r, "127.0.0.2:"+port)
+	look := func(context.Context, string) ([]string, error) { return []string{"127.0.0.1", "127.0.0.2"}, nil }
+	p := newTestProducer(t, ProducerConfig{Addrs: []string{"routers.test:" + port}, lookup: look})
+	end := keepPublishing(t, p, "room/a")
+	waitUntil(t, func() bool { return len(r.log("room/a")) > 5 })
+	if second.streams.Load() > 0 {
+		second.stop()
+	} else {
+		r.stop()
 	}
+	before := len(r.log("room/a"))
+	waitUntil(t, func() bool { return len(r.log("room/a")) > before+5 })
+	checkLog(t, r, "room/a", end())
+
+	e := newFakeEdge(t)
+	_, port, _ = net.SplitHostPort(e.addr())
+	// nobody at the first
+	hosts := func(context.Context, string) ([]string, error) { return []string{"127.0.0.3", "127.0.0.1"}, nil }
+	newTestSubscriber(t, SubscriberConfig{Addrs: []string{fmt.Sprint("edges.test:", port)}, lookup: hosts})
+	e.welcome()
 }

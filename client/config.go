@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -69,7 +70,7 @@ type SubscriberConfig struct {
 	OnDisconnect    func(error)
 	OnConnectFailed func(error)
 
-	lookup lookup
+	lookup reconnect.Lookup
 }
 
 // Connection says what an edge answered to Hello.
@@ -166,9 +167,9 @@ func checkTarget(addr string) error {
 }
 
 // setDefaultLookup leaves a test's own.
-func setDefaultLookup(l *lookup) {
+func setDefaultLookup(l *reconnect.Lookup) {
 	if *l == nil {
-		*l = resolve
+		*l = reconnect.Resolve
 	}
 }
 

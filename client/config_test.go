@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -143,10 +145,10 @@ func TestErrorsOfCalls(t *testing.T) {
 		&Error{Code: wirev1.Code_CODE_FORBIDDEN}:                        "pushmesh: FORBIDDEN",
 		&Error{Code: wirev1.Code_CODE_FORBIDDEN, Message: "not you"}:    "pushmesh: FORBIDDEN: not you",
 		NackAfter(time.Second, errors.New("busy")):                      "again after 1s: busy",
-		&unanswered{"a:1", io.EOF}:                                      "pushmesh: a:1 ended the connection without an answer (EOF): is it an edge's port (7400), and does it want TLS?",
-		&unanswered{"a:1", net.ErrClosed}:                               "pushmesh: a:1 accepts connections but does not answer: is it an edge's port (7400)?",
+		&link.Unanswered{Addr: "a:1", Err: io.EOF}:                      "pushmesh: a:1 ended the connection without an answer (EOF): is it an edge's port (7400), and does it want TLS?",
+		&link.Unanswered{Addr: "a:1", Err: net.ErrClosed}:               "pushmesh: a:1 accepts connections but does not answer: is it an edge's port (7400)?",
 		&goAway{why: &Error{Code: wirev1.Code_CODE_DRAINING}}:           "told to go away: pushmesh: DRAINING",
-		&moving{to: place{addr: "b:1"}}:                                 "moving to the router at b:1",
+		&moving{to: reconnect.Place{Addr: "b:1"}}:                       "moving to the router at b:1",
 		&unknownOutcome{err: context.Canceled}:                          "pushmesh: no answer yet, the message may have been published: context canceled",
 		fmt.Errorf("x: %w", NackAfter(time.Second, errors.New("busy"))): "x: again after 1s: busy",
 	} {

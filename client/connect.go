@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -23,9 +25,9 @@ type goAway struct {
 func (g *goAway) Error() string { return "told to go away: " + g.why.Error() }
 func (g *goAway) Unwrap() error { return g.why }
 
-func (g *goAway) places() (places []place) {
+func (g *goAway) places() (places []reconnect.Place) {
 	for _, addr := range g.addresses {
-		places = append(places, place{addr, addr})
+		places = append(places, reconnect.Place{Addr: addr, Name: addr})
 	}
 	return places
 }
@@ -46,11 +48,11 @@ func decodeGoAway(body []byte) *goAway {
 // run connects, reads until the connection ends, and does so again.
 func (s *Subscriber) run() {
 	defer close(s.ended)
-	route := newRoute(s.cfg.Addrs, s.cfg.lookup)
-	wait := backoff{low: s.cfg.MinBackoff, high: s.cfg.MaxBackoff}
+	route := reconnect.NewRoute(s.cfg.Addrs, s.cfg.lookup)
+	wait := reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff}
 	var ghost ghost
 	for s.ctx.Err() == nil {
-		l, err := s.open(s.ctx, route.next(s.ctx))
+		l, err := s.open(s.ctx, route.Next(s.ctx))
 		if err != nil {
 			s.failed(err)
 			if s.cfg.OnConnectFailed != nil && s.ctx.Err() == nil {
@@ -59,16 +61,16 @@ func (s *Subscriber) run() {
 		}
 		if err == nil {
 			began := time.Now()
-			route.found()
+			route.Found()
 			err = s.serve(l)
 			s.failed(err)
 			if time.Since(began) >= steady {
-				wait.reset()
+				wait.Reset()
 			}
 			if s.cfg.OnDisconnect != nil && s.ctx.Err() == nil {
 				s.cfg.OnDisconnect(err)
 			}
-		} else if ghost.left(err); s.final(err) == nil && !route.round() && !asked(err) {
+		} else if ghost.left(err); s.final(err) == nil && !route.Round() && !asked(err) {
 			continue // another address may do at once
 		}
 		if final := s.final(err); final != nil && !ghost.took(final) {
@@ -77,28 +79,42 @@ func (s *Subscriber) run() {
 		}
 		var away *goAway
 		if errors.As(err, &away) {
-			route.detour(away.places()...)
+			route.Detour(away.places()...)
 		}
-		pause(s.ctx, wait.next(err))
+		reconnect.Pause(s.ctx, waitAfter(&wait, err))
 	}
 	s.finish(nil)
 }
 
+// waitAfter is how long to wait after err: what the edge asked for, if it did.
+func waitAfter(wait *reconnect.Backoff, err error) time.Duration {
+	var e *Error
+	if !errors.As(err, &e) {
+		return wait.Next(0)
+	}
+	d := wait.Next(e.RetryAfter)
+	var away *goAway
+	if errors.As(err, &away) && !away.due.IsZero() {
+		return max(time.Until(away.due), 0) // jittered by the edge already
+	}
+	return d
+}
+
 // serve owns one connection until it ends.
-func (s *Subscriber) serve(l *link) error {
-	l.startPings()
+func (s *Subscriber) serve(l *link.Conn) error {
+	l.StartPings()
 	s.connected(l)
 	if s.ctx.Err() != nil {
-		_ = l.conn.SetReadDeadline(time.Now()) // Close came before the link was known to it
+		_ = l.ReadUntil(time.Now()) // Close came before the link was known to it
 	}
 	if s.cfg.OnConnect != nil {
-		w := l.welcome
+		w := l.Welcome()
 		s.cfg.OnConnect(Connection{
 			ID: w.GetConnectionId(), Edge: w.GetEdge(), ClientID: w.GetClientId(), User: w.GetUser(),
 			Resumed: w.GetResumed(), Features: w.GetFeatures(),
 		})
 	}
-	err := l.w.flush()
+	err := l.Flush()
 	if err == nil {
 		err = s.read(l)
 	}
@@ -110,12 +126,12 @@ func (s *Subscriber) serve(l *link) error {
 // has a durable message of the last connection are asked for again once it has returned, so that
 // what is asked for is exactly what no handler has dealt with. Nothing else waits for the handler:
 // it may itself be waiting for an answer on this connection.
-func (s *Subscriber) connected(l *link) {
+func (s *Subscriber) connected(l *link.Conn) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.queue.dropDurable()
 	s.stats.Connects++
-	s.link, s.client, s.failure = l, l.welcome.GetClientId(), nil
+	s.link, s.client, s.failure = l, l.Welcome().GetClientId(), nil
 	for _, sub := range s.subs {
 		if s.handled(sub) {
 			s.resuming = append(s.resuming, sub)
@@ -147,12 +163,12 @@ func (s *Subscriber) resume() {
 	}
 	s.resuming = nil
 	s.unlock()
-	_ = l.w.flush() // a failed write closes the connection; the reader reports it
+	_ = l.Flush() // a failed write closes the connection; the reader reports it
 	s.mu.Lock()
 }
 
 // disconnected takes a connection that ended out of everything.
-func (s *Subscriber) disconnected(l *link, planned bool) {
+func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 	closing := s.ctx.Err() != nil
 	if closing {
 		s.letGo(nil)
@@ -162,9 +178,9 @@ func (s *Subscriber) disconnected(l *link, planned bool) {
 		s.mu.Lock()
 		s.flushAcks()
 		s.mu.Unlock()
-		l.hangUp(250 * time.Millisecond)
+		l.HangUp(250 * time.Millisecond)
 	}
-	l.close()
+	l.Close()
 	s.mu.Lock()
 	defer s.unlock()
 	s.link, s.resuming = nil, nil
@@ -255,4 +271,29 @@ func (s *Subscriber) final(err error) *Error {
 func asked(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.RetryAfter > 0 && e.Code != wirev1.Code_CODE_OVERLOADED
+}
+
+// ghostFor is how long after a Hello was left unanswered the loss of the session may be that
+// Hello's doing.
+const ghostFor = time.Minute
+
+// ghost is a Hello that was left unanswered. An edge that was frozen reads it when it goes on, and
+// takes the session from the connection that the same subscriber has made elsewhere meanwhile.
+// Edges look whether the client is still there; where they can't know, it comes back, once.
+type ghost struct{ at time.Time }
+
+// left notes how an attempt to connect ended.
+func (g *ghost) left(err error) {
+	if errors.As(err, new(*link.Unanswered)) {
+		g.at = time.Now()
+	}
+}
+
+// took reports whether such a Hello may be why a connection ended.
+func (g *ghost) took(why *Error) bool {
+	if why.Code != wirev1.Code_CODE_SESSION_TAKEN_OVER || g.at.IsZero() || time.Since(g.at) > ghostFor {
+		return false
+	}
+	*g = ghost{}
+	return true
 }

@@ -7,10 +7,9 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -110,7 +109,7 @@ func (s *Subscriber) deal(it item) {
 	s.handling = d.Seq > 0
 	s.involved = t.involved(s.involved[:0], d)
 	for _, c := range s.involved {
-		c.dealt = c.epoch
+		c.dealt = c.Epoch
 	}
 	for _, c := range s.involved {
 		if !c.sub.ending() {
@@ -126,11 +125,11 @@ func (s *Subscriber) deal(it item) {
 
 // hand gives a message to one subscription's handler, unless it has had it.
 func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
-	if d.Seq > 0 && c.done.has(d.Seq) {
+	if d.Seq > 0 && c.Done.Has(d.Seq) {
 		s.stats.Repeated++
 		return
 	}
-	d.Epoch, d.Filter = c.epoch, c.sub.Filter()
+	d.Epoch, d.Filter = c.Epoch, c.sub.Filter()
 	s.running = true
 	s.mu.Unlock()
 	err := run(s.handlerCtx, c.sub.handler, d)
@@ -147,72 +146,16 @@ func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
 		}
 		return
 	case err == nil || !c.sub.request.GetAck():
-		c.succeeded(d.Seq)
+		c.Succeeded(d.Seq)
 		return
 	}
-	if given, some := c.failed(d.Seq); some {
+	if given, some := c.Failed(d.Seq); some {
 		s.gap(Gap{
-			Filter: c.sub.Filter(), Topic: t.name, Epoch: c.epoch, From: given.lo, To: given.hi,
-			Missed: given.hi - given.lo + 1, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED,
+			Filter: c.sub.Filter(), Topic: t.name, Epoch: c.Epoch, From: given.Lo, To: given.Hi,
+			Missed: given.Hi - given.Lo + 1, Code: wirev1.Code_CODE_ATTEMPTS_EXHAUSTED,
 		})
 	}
 	c.nack = err
-}
-
-// settle ACKs a message that every subscription concerned has had, or Nacks it.
-func (s *Subscriber) settle(t *topicState, it item) {
-	var wanted bool
-	var nack error
-	d, through, epoch := it.d, true, uint64(0)
-	s.involved = slices.DeleteFunc(s.involved, (*cursor).renewed)
-	for _, c := range s.involved {
-		if !c.sub.request.GetAck() {
-			continue
-		}
-		wanted, epoch = true, c.epoch
-		through = through && c.owed.empty()
-		if c.nack != nil {
-			nack, c.nack = c.nack, nil
-		}
-	}
-	switch {
-	case !wanted:
-	case nack != nil:
-		s.nack(t, it, nack)
-	case len(d.subs) == 0:
-		t.plain.epoch, t.plain.sub = epoch, t.plainSub()
-		s.ack(&t.plain, d.Seq, through)
-	default:
-		for _, c := range s.involved {
-			if c.sub.request.GetAck() {
-				c.acks.epoch = c.epoch
-				s.ack(&c.acks, d.Seq, c.owed.empty() && !c.sub.shared() && !c.sub.ranked())
-			}
-		}
-	}
-}
-
-// nack asks for a message again. The ACKs before it go first. What came over another connection
-// comes again anyway.
-func (s *Subscriber) nack(t *topicState, it item, why error) {
-	l, d := s.link, it.d
-	if l == nil || l != it.link {
-		return
-	}
-	s.flushAcks()
-	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(strings.ToValidUTF8(why.Error(), "\uFFFD"), 256)}
-	if n.Sub = t.plainSub(); len(d.subs) > 0 {
-		n.Sub = d.subs[0]
-	}
-	var after *nackError
-	if errors.As(why, &after) {
-		n.DelayMs = milliseconds(after.after)
-	}
-	s.stats.Nacked++
-	s.mu.Unlock()
-	// a failed write closes the connection; the reader reports it
-	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_NACK, n)
-	s.mu.Lock()
 }
 
 // run calls a handler. A panic is the handler's error: one bad message must not end the process,
@@ -247,13 +190,67 @@ func inHandler() bool {
 // runName is the name of run in a stack.
 var runName = runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
 
-// truncate cuts s to at most n bytes of whole runes.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
+// maxQueueBytes bounds what waits for handlers, beside the number of messages.
+const maxQueueBytes = 8 << 20
+
+// maxAside and maxAsideBytes bound the same while somebody waits for an answer that lies behind
+// what the edge sends.
+const (
+	maxAside      = 1 << 16
+	maxAsideBytes = 64 << 20
+)
+
+// item waits for the handlers: a message, or word of seqs that will not come, in the order of
+// arrival.
+type item struct {
+	d        *Delivery
+	link     *link.Conn // that d came over
+	size     int
+	progress *wirev1.Progress
+}
+
+// queue is a first-in first-out of items. Guarded by Subscriber.mu.
+type queue struct {
+	items []item
+	head  int
+	bytes int
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+func (q *queue) push(it item) {
+	q.items = append(q.items, it)
+	q.bytes += it.size
+}
+
+func (q *queue) pop() item {
+	it := q.items[q.head]
+	q.items[q.head] = item{}
+	q.head++
+	q.bytes -= it.size
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+		if cap(q.items) > 64 {
+			q.items = nil // an idle subscriber owns no queue
+		}
+	} else if q.head > 1024 && q.head > len(q.items)/2 {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
 	}
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
+	return it
+}
+
+// dropDurable takes out what the next connection will send again. Ephemeral messages would be lost:
+// they stay.
+func (q *queue) dropDurable() {
+	kept := make([]item, 0, q.len())
+	bytes := 0
+	for _, it := range q.items[q.head:] {
+		if it.d != nil && it.d.Seq == 0 {
+			kept = append(kept, it)
+			bytes += it.size
+		}
 	}
-	return s[:n]
+	q.items, q.head, q.bytes = kept, 0, bytes
 }

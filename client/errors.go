@@ -1,6 +1,7 @@
 package pushmesh
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/dialfault"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -77,6 +79,9 @@ func retryable(c Code) bool {
 	return false
 }
 
+// unsent is the refusal of a frame that could not be sent.
+func unsent(u *link.Unsendable) *Error { return &Error{Code: u.Code, Message: u.Message} }
+
 // fromStatus finds the reason of a gRPC call's error. The code of google.rpc.ErrorInfo wins over
 // the status's.
 func fromStatus(err error) *Error {
@@ -128,4 +133,60 @@ func fromGRPC(c codes.Code) Code {
 		return wirev1.Code_CODE_INTERNAL
 	}
 	return wirev1.Code_CODE_UNAVAILABLE
+}
+
+// waitError is the end of a context while something was waited for, with what stood in the way.
+type waitError struct {
+	what     string // did not happen: "not subscribed"
+	why, end error
+}
+
+func (e *waitError) Error() string {
+	return "pushmesh: " + e.what + ": " + strings.TrimPrefix(e.why.Error(), "pushmesh: ") + " (" + e.end.Error() + ")"
+}
+
+func (e *waitError) Unwrap() []error { return []error{e.end, e.why} }
+
+// waited is the error of ctx, with the reason where one is known.
+func waited(ctx context.Context, what string, why error) error {
+	if why == nil || errors.Is(why, ctx.Err()) {
+		return ctx.Err()
+	}
+	return &waitError{what: what, why: why, end: ctx.Err()}
+}
+
+// fault is why there is no connection; nil where there is one, or none was tried yet. Called with
+// s.mu held.
+func (s *Subscriber) fault() error {
+	if s.link != nil {
+		return nil
+	}
+	return s.failure
+}
+
+// faultOf is fault, of callers without s.mu.
+func (s *Subscriber) faultOf() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault()
+}
+
+// failed notes why an attempt to connect failed, or how a connection ended.
+func (s *Subscriber) failed(err error) {
+	if s.ctx.Err() != nil {
+		return // it is closed
+	}
+	s.mu.Lock()
+	s.failure = err
+	s.mu.Unlock()
+}
+
+// fault is why the producer has no router; nil where it has one, or none was tried yet.
+func (p *Producer) fault() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.online {
+		return nil
+	}
+	return p.failure
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -39,10 +40,10 @@ func TestAGhostIsForgotten(t *testing.T) {
 	if g.left(why); g.took(why) {
 		t.Error("a refusal is an answer")
 	}
-	if g.left(&unanswered{"a:1", why}); g.took(&Error{Code: wirev1.Code_CODE_FORBIDDEN}) || !g.took(why) || g.took(why) {
+	if g.left(&link.Unanswered{Addr: "a:1", Err: why}); g.took(&Error{Code: wirev1.Code_CODE_FORBIDDEN}) || !g.took(why) || g.took(why) {
 		t.Error("it takes the session, and once")
 	}
-	g.left(&unanswered{"a:1", why})
+	g.left(&link.Unanswered{Addr: "a:1", Err: why})
 	if g.at = g.at.Add(-ghostFor); g.took(why) {
 		t.Error("after its time")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/window"
 )
@@ -20,7 +21,7 @@ func TestMovingWaitsForAnswers(t *testing.T) {
 		p.offer(t, Message{Topic: "a", Payload: []byte("x")})
 		it := p.fly(t, "x")[0]
 		p.offer(t, Message{Topic: "b", Payload: []byte("y")})
-		p.leave(place{addr: "b:1"})
+		p.leave(reconnect.Place{Addr: "b:1"})
 		select {
 		case <-p.wake:
 		default:
@@ -34,7 +35,7 @@ func TestMovingWaitsForAnswers(t *testing.T) {
 		if req, at, err := p.gather(by.Add(-1)); req != nil || err != nil || at != by {
 			t.Errorf("sent %v, %v, looks again at %v", req, err, at)
 		}
-		if _, _, err := p.gather(by); !errors.As(err, &move) || move.to.addr != "b:1" {
+		if _, _, err := p.gather(by); !errors.As(err, &move) || move.to.Addr != "b:1" {
 			t.Errorf("stays: %v", err)
 		}
 		p.answer(it, taken(1))
@@ -61,7 +62,7 @@ func TestARouterThatRefusesIsAiling(t *testing.T) {
 			if p.ailing(now.Add(wait-1)) || !p.ailing(now.Add(wait)) {
 				t.Errorf("left %d times in vain, it is not left after %v", i, wait)
 			}
-			p.leave(place{})
+			p.leave(reconnect.Place{})
 		}
 		if p.heal(&lane{}); p.sick != l || p.hops != maxHops {
 			t.Error("another topic's message heals it")
@@ -69,7 +70,7 @@ func TestARouterThatRefusesIsAiling(t *testing.T) {
 		if p.heal(l); p.sick != nil || p.hops != 0 {
 			t.Error("it stays ill")
 		}
-		p.leave(place{}) // of another reason
+		p.leave(reconnect.Place{}) // of another reason
 		if p.hops != 0 {
 			t.Error("moving is no illness")
 		}

@@ -54,21 +54,3 @@ func TestOverloadedEdgeLeadsToTheNext(t *testing.T) {
 		t.Fatal("the overloaded edge was not asked")
 	}
 }
-
-// What the mesh says of when to come back is kept to, and spread.
-func TestTimesToComeBackAreSpread(t *testing.T) {
-	const after = time.Second
-	err := &Error{Code: wirev1.Code_CODE_OVERLOADED, RetryAfter: after}
-	b := backoff{low: time.Millisecond, high: 100 * time.Millisecond}
-	seen := map[time.Duration]bool{}
-	for range 100 {
-		d := b.next(err)
-		if d < after || d > after*5/4 {
-			t.Fatalf("waits %v, told to wait %v", d, after)
-		}
-		seen[d] = true
-	}
-	if len(seen) < 10 {
-		t.Fatalf("100 clients come back at %d times", len(seen))
-	}
-}

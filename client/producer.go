@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/window"
 )
 
@@ -56,7 +59,7 @@ type ProducerConfig struct {
 	// CloseTimeout bounds how long Close waits for answers; 0: 10 s.
 	CloseTimeout time.Duration
 
-	lookup lookup
+	lookup reconnect.Lookup
 }
 
 const (
@@ -287,4 +290,49 @@ func (p *Producer) nudge() {
 func (p *Producer) resolved() {
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// CancelScheduled withdraws a message that waits for its DeliverAt; id is the MessageID of its
+// Result. After nil it will not be delivered. An *Error with CONFLICT: it was delivered already;
+// NOT_FOUND: the mesh doesn't know it, any more (a day after its delivery) or at all. It may be
+// repeated, and repeats itself, over all routers, until one answers, ctx ends or the producer is
+// closed.
+func (p *Producer) CancelScheduled(ctx context.Context, id []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	route := reconnect.NewRoute(p.cfg.Addrs, p.cfg.lookup)
+	wait := reconnect.Backoff{Low: p.cfg.MinBackoff, High: p.cfg.MaxBackoff}
+	for {
+		e := p.cancelAt(ctx, route.Next(ctx), id)
+		switch {
+		case e == nil:
+			return nil
+		case p.ctx.Err() != nil:
+			return ErrClosed
+		case ctx.Err() != nil:
+			return waited(ctx, "no answer to CancelScheduled", e)
+		case !e.Retryable():
+			return e
+		}
+		if route.Round() || e.RetryAfter > 0 {
+			reconnect.Pause(ctx, wait.Next(e.RetryAfter))
+		}
+	}
+}
+
+// cancelAt asks one router.
+func (p *Producer) cancelAt(ctx context.Context, at reconnect.Place, id []byte) *Error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.AnswerTimeout)
+	defer cancel()
+	conn, err := p.dial(at)
+	if err != nil {
+		return &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
+	}
+	defer func() { _ = conn.Close() }() // the call's own error says more
+	_, err = pushmeshv1.NewPublishServiceClient(conn).CancelScheduled(ctx, &pushmeshv1.CancelScheduledRequest{MessageId: id})
+	if err == nil {
+		return nil
+	}
+	return connFault(at.Addr, err)
 }

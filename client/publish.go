@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -58,13 +59,13 @@ func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, 
 			s.pubs[id] = p
 			s.changed.Broadcast() // the reader reads on for the answer
 			s.mu.Unlock()
-			err := l.w.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
+			err := l.Send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
 				Id: id, Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey,
 			})
-			var e *Error
-			if errors.As(err, &e) { // can't be encoded: nothing was sent
+			var bad *link.Unsendable
+			if errors.As(err, &bad) {
 				s.mu.Lock()
-				s.answered(id, Result{}, e)
+				s.answered(id, Result{}, unsent(bad))
 				s.mu.Unlock()
 			}
 			return p, nil
@@ -80,7 +81,7 @@ func (s *Subscriber) startPublish(ctx context.Context, m Message) (*publishing, 
 }
 
 func (s *Subscriber) publishWindow() int {
-	if w := s.link.welcome.GetPublishWindow(); w > 0 {
+	if w := s.link.Welcome().GetPublishWindow(); w > 0 {
 		return int(w)
 	}
 	return 16

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -14,16 +15,16 @@ const maxNames = 4096
 // reader turns the frames of one connection into events of the subscriber.
 type reader struct {
 	s     *Subscriber
-	l     *link
+	l     *link.Conn
 	away  *goAway
 	names map[string]string
 }
 
 // read handles frames until the connection ends, and says why it did.
-func (s *Subscriber) read(l *link) error {
+func (s *Subscriber) read(l *link.Conn) error {
 	r := reader{s: s, l: l, names: map[string]string{}}
 	for {
-		t, body, err := l.next()
+		t, body, err := l.Next()
 		if err == nil {
 			err = r.frame(t, body)
 		}
@@ -49,7 +50,7 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 		}
 		return r.s.take(item{progress: p, size: len(body)})
 	case wirev1.FrameType_FRAME_TYPE_PONG:
-		r.l.pong(body)
+		r.l.Pong(body)
 	case wirev1.FrameType_FRAME_TYPE_SUBSCRIBED:
 		return r.subscribed(body)
 	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED:
@@ -167,7 +168,7 @@ func (r *reader) goAway(body []byte) error {
 	if r.s.final(r.away) != nil || r.away.due.IsZero() {
 		return r.away
 	}
-	if err := r.l.conn.SetReadDeadline(r.away.due); err != nil {
+	if err := r.l.ReadUntil(r.away.due); err != nil {
 		return err
 	}
 	return r.s.ctx.Err() // Close set its own deadline, perhaps just before

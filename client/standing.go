@@ -1,11 +1,14 @@
 package pushmesh
 
-import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
+import (
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
 
 // subscribed takes the edge's word of where the subscription stands. Called with s.mu held.
 func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 	resumed := sub.active
-	if !wild(sub.Filter()) {
+	if !topicfilter.Wild(sub.Filter()) {
 		sub.stand(sub.Filter(), m.GetEpoch(), m.GetHead(), m.GetRecovered(), m.GetMissed(), resumed)
 	} else if len(m.GetPositions()) == 0 && (m.GetMissed() > 0) {
 		sub.s.gap(Gap{Filter: sub.Filter(), Missed: m.GetMissed(), Code: wirev1.Code_CODE_RETENTION})
@@ -15,7 +18,7 @@ func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 	}
 	if !sub.active {
 		sub.active = true
-		close(sub.ready)
+		sub.ready.open()
 	}
 }
 
@@ -35,26 +38,26 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		}
 		return
 	}
-	if epoch == 0 && resumed && c.epoch == 0 && c.high == 0 {
+	if epoch == 0 && resumed && c.Epoch == 0 && c.High == 0 {
 		return // nothing was had of it, and it was told that there is no log
 	}
-	if c.epoch == 0 && c.high == 0 {
-		c.restart(sub.startAt(topic, head))
+	if c.Epoch == 0 && c.High == 0 {
+		c.Restart(sub.startAt(topic, head))
 		if sub.request.GetStart() == wirev1.Start_START_SESSION {
-			c.done = c.nothing() // what the session still lacks may lie anywhere
+			c.ForgetDone() // what the session still lacks may lie anywhere
 		}
 	}
 	switch {
-	case epoch != 0 && c.epoch != 0 && c.epoch != epoch:
+	case epoch != 0 && c.Epoch != 0 && c.Epoch != epoch:
 		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: wirev1.Code_CODE_EPOCH_CHANGED})
 		return
-	case lost && c.high > head:
+	case lost && c.High > head:
 		// The log has not come as far as the position: what it has, and will have, under these
 		// numbers is not what was had.
 		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: why})
 		return
 	}
-	c.epoch = epoch
+	c.Epoch = epoch
 	if sub.ranked() && resumed {
 		sub.standAgain(c, topic, head)
 		return
@@ -76,8 +79,8 @@ func (sub *Subscription) wantsLog() bool {
 
 // startOver gives up what was known of a topic, whose positions are void.
 func (sub *Subscription) startOver(c *cursor, epoch uint64, why Gap) {
-	c.restart(epoch, 0)
-	c.void = true
+	c.Restart(epoch, 0)
+	c.Void = true
 	why.Filter, why.Epoch = sub.Filter(), epoch
 	sub.s.gap(why)
 }
@@ -88,10 +91,10 @@ func (sub *Subscription) standAgain(c *cursor, topic string, head uint64) {
 	if sub.request.GetStart() == wirev1.Start_START_SESSION {
 		return
 	}
-	if n, first := c.done.lacks(head); n > 0 {
-		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: c.epoch, From: first, To: head, Missed: n, Code: wirev1.Code_CODE_RETENTION})
+	if n, first := c.Done.Lacks(head); n > 0 {
+		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: c.Epoch, From: first, To: head, Missed: n, Code: wirev1.Code_CODE_RETENTION})
 	}
-	c.restart(c.epoch, head)
+	c.Restart(c.Epoch, head)
 }
 
 // asked reports whether the Subscribe just answered named a position, so that recovered=false is a

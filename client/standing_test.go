@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -28,7 +29,7 @@ func (l logOf) after(epoch, seq uint64) (pos uint64, recovered bool) {
 
 func (l logOf) answer(m *wirev1.Subscribe, pos uint64, recovered bool) sent {
 	s := &wirev1.Subscribed{Id: m.GetId(), Epoch: l.epoch, Head: l.head, Recovered: recovered}
-	if wild(m.GetFilter()) {
+	if topicfilter.Wild(m.GetFilter()) {
 		s = &wirev1.Subscribed{
 			Id: m.GetId(), Recovered: recovered,
 			Positions: []*wirev1.Subscribed_TopicPosition{{Topic: "room/a", Epoch: l.epoch, Head: l.head, Recovered: recovered}},
@@ -55,7 +56,7 @@ func TestAPositionNeverMakesDeaf(t *testing.T) {
 		l, filter := anyLog().Draw(t, "log"), rapid.SampledFrom([]string{"room/a", "room/+"}).Draw(t, "filter")
 		epoch, seq := rapid.Uint64Range(0, 3).Draw(t, "had epoch"), rapid.Uint64Range(0, 12).Draw(t, "had")
 		option := FromPositions(Position{Topic: "room/a", Epoch: epoch, Seq: seq})
-		if !wild(filter) && rapid.Bool().Draw(t, "one position") {
+		if !topicfilter.Wild(filter) && rapid.Bool().Draw(t, "one position") {
 			option = FromSeq(epoch, seq)
 		}
 		var mu sync.Mutex

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -45,32 +46,32 @@ func request(m Message) *pushmeshv1.PublishRequest {
 // run keeps a stream open until Close.
 func (p *Producer) run() {
 	defer close(p.ended)
-	route := newRoute(p.cfg.Addrs, p.cfg.lookup)
-	wait := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
+	route := reconnect.NewRoute(p.cfg.Addrs, p.cfg.lookup)
+	wait := reconnect.Backoff{Low: p.cfg.MinBackoff, High: p.cfg.MaxBackoff}
 	for p.ctx.Err() == nil {
-		answered, err := p.stream(route, route.next(p.ctx))
+		answered, err := p.stream(route, route.Next(p.ctx))
 		p.grounded()
 		if answered {
-			wait.reset()
-			route.found()
+			wait.Reset()
+			route.Found()
 		}
 		var move *moving
 		if errors.As(err, &move) {
-			route.detour(move.to)
+			route.Detour(move.to)
 			continue
 		}
-		e := connFault(route.last.addr, err)
+		e := connFault(route.Last().Addr, err)
 		p.offline(e)
 		if p.ctx.Err() == nil && !e.Retryable() {
 			p.end(e)
 			return
 		}
 		switch {
-		case answered && len(route.others()) > 0:
+		case answered && len(route.Others()) > 0:
 			// another router may do at once, whatever this one said
-			pause(p.ctx, (&backoff{low: p.cfg.MinBackoff, high: p.cfg.MinBackoff}).next(nil))
-		case answered || route.round():
-			pause(p.ctx, wait.next(e))
+			reconnect.Pause(p.ctx, (&reconnect.Backoff{Low: p.cfg.MinBackoff, High: p.cfg.MinBackoff}).Next(0))
+		case answered || route.Round():
+			reconnect.Pause(p.ctx, wait.Next(e.RetryAfter))
 		}
 	}
 	p.end(ErrClosed)
@@ -90,19 +91,19 @@ func windows() []grpc.DialOption {
 }
 
 // dial makes a connection to a place. A certificate there must be of the place's name.
-func (p *Producer) dial(at place) (*grpc.ClientConn, error) {
+func (p *Producer) dial(at reconnect.Place) (*grpc.ClientConn, error) {
 	options := append(windows(), p.cfg.DialOptions...)
-	if at.addr == at.name {
-		return grpc.NewClient(at.addr, options...)
+	if at.Addr == at.Name {
+		return grpc.NewClient(at.Addr, options...)
 	}
 	fixed := manual.NewBuilderWithScheme("pushmesh")
-	fixed.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: at.addr}}}}})
-	return grpc.NewClient("pushmesh:///"+at.name, append(options, grpc.WithResolvers(fixed))...)
+	fixed.InitialState(resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: at.Addr}}}}})
+	return grpc.NewClient("pushmesh:///"+at.Name, append(options, grpc.WithResolvers(fixed))...)
 }
 
 // stream publishes over one connection until it breaks. answered reports whether it was good for
 // anything.
-func (p *Producer) stream(route *route, at place) (answered bool, err error) {
+func (p *Producer) stream(route *reconnect.Route, at reconnect.Place) (answered bool, err error) {
 	conn, err := p.dial(at)
 	if err != nil {
 		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: err.Error()}
@@ -117,7 +118,7 @@ func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 	dialling := time.AfterFunc(p.cfg.DialTimeout, cancel)
 	st, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(ctx)
 	if !dialling.Stop() {
-		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no connection to " + at.addr + " within " + p.cfg.DialTimeout.String() + ": is it a router's port (7401)?"}
+		return false, &Error{Code: wirev1.Code_CODE_UNAVAILABLE, Message: "no connection to " + at.Addr + " within " + p.cfg.DialTimeout.String() + ": is it a router's port (7401)?"}
 	}
 	if err != nil {
 		return false, err
@@ -131,8 +132,8 @@ func (p *Producer) stream(route *route, at place) (answered bool, err error) {
 	}()
 	go func() {
 		defer close(tended)
-		p.tend(ctx, conn, func(ctx context.Context) []place {
-			return slices.DeleteFunc(route.expand(ctx), func(other place) bool { return other == at })
+		p.tend(ctx, conn, func(ctx context.Context) []reconnect.Place {
+			return slices.DeleteFunc(route.Expand(ctx), func(other reconnect.Place) bool { return other == at })
 		})
 	}()
 	err = p.send(st, received)

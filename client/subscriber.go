@@ -8,6 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/acks"
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -25,7 +28,7 @@ type Subscriber struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond // the queue got room, a handler returned, closing
-	link    *link      // nil: not connected
+	link    *link.Conn // nil: not connected
 	err     error      // why it ended
 	// of the last attempt to connect, or the end of the last connection; nil: connected
 	failure error
@@ -44,7 +47,7 @@ type Subscriber struct {
 	involved []*cursor // of deal
 	// not asked for on this connection yet: a handler has a message of theirs
 	resuming   []*Subscription
-	dirty      []*ackRun
+	acks       acks.Pending
 	flushTimer *time.Timer
 	flushArmed bool
 	acked      uint64
@@ -97,7 +100,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscription, error) {
 	sub := &Subscription{
 		s: s, handler: h, request: &wirev1.Subscribe{Filter: filter},
-		ready: make(chan struct{}), ended: make(chan struct{}),
+		ready: make(latch), ended: make(latch),
 	}
 	if err := sub.apply(opts); err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 	sub.request.Id = s.nextID()
 	s.subs[sub.request.GetId()] = sub
 	for _, t := range s.topics {
-		if match(filter, t.name) {
+		if topicfilter.Match(filter, t.name) {
 			t.add(sub)
 		}
 	}
@@ -124,7 +127,7 @@ func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscript
 	s.changed.Broadcast() // the reader reads on for the answer
 	s.mu.Unlock()
 	if l != nil {
-		_ = l.w.flush() // a failed write closes the connection; the reader reports it
+		_ = l.Flush() // a failed write closes the connection; the reader reports it
 	}
 	return sub, nil
 }
@@ -162,7 +165,7 @@ func (s *Subscriber) Stats() Stats {
 	st := s.stats
 	st.Acked = s.acked
 	if s.link != nil {
-		st.Connected, st.RTT = true, time.Duration(s.link.rtt.Load())*time.Microsecond
+		st.Connected, st.RTT = true, s.link.RTT()
 	}
 	return st
 }
@@ -182,7 +185,7 @@ func (s *Subscriber) Close() error {
 	s.cancel()
 	if l != nil {
 		// wakes the reader; it fails only on a closed connection
-		_ = l.conn.SetReadDeadline(time.Now())
+		_ = l.ReadUntil(time.Now())
 	}
 	if byHandler {
 		return errors.New("pushmesh: Close was called by a handler, for which it would have to wait: the subscriber closes when the handler has returned; call Close outside of handlers")
@@ -191,7 +194,7 @@ func (s *Subscriber) Close() error {
 	case <-s.ended:
 	case <-time.After(s.cfg.CloseTimeout + time.Second):
 		if l != nil {
-			l.close()
+			l.Close()
 		}
 	}
 	return s.Err()
@@ -225,12 +228,12 @@ func (s *Subscriber) clientID() string {
 }
 
 // sendSubscribe appends a Subscribe to the link's buffer. Called with s.mu held.
-func (s *Subscriber) sendSubscribe(l *link, sub *Subscription) {
+func (s *Subscriber) sendSubscribe(l *link.Conn, sub *Subscription) {
 	m := sub.frame()
 	sub.sent = true
 	sub.plain = m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == "" && !sub.ranked()
-	if bad := l.w.put(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m); bad != nil {
-		sub.end(bad)
+	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m); bad != nil {
+		sub.end(unsent(bad))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -36,8 +37,8 @@ type Subscription struct {
 	refusal error // why the last Subscribe was refused, for now
 	err     error
 
-	ready chan struct{} // closed at the first Subscribed or at the end
-	ended chan struct{} // closed at the end
+	ready latch // opened at the first Subscribed or at the end
+	ended latch // opened at the end
 }
 
 // Filter as subscribed.
@@ -108,7 +109,7 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	s.changed.Broadcast() // the reader reads on for the answer
 	s.mu.Unlock()
 	// Without a connection there is nothing to confirm: connectionLost ends the subscription.
-	_ = l.w.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
+	_ = l.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
 	select {
 	case <-sub.ended:
 		return nil
@@ -117,14 +118,7 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	}
 }
 
-func (sub *Subscription) ending() bool {
-	select {
-	case <-sub.ended:
-		return true
-	default:
-		return false
-	}
-}
+func (sub *Subscription) ending() bool { return sub.ended.isOpen() }
 
 // end closes the subscription. Called with s.mu held; may be called often.
 func (sub *Subscription) end(err error) {
@@ -135,12 +129,12 @@ func (sub *Subscription) end(err error) {
 	if errors.Is(err, ErrClosed) && sub.active {
 		sub.err = nil
 	}
-	close(sub.ended)
+	sub.ended.open()
 	if !sub.active {
 		if sub.err == nil {
 			sub.err = ErrClosed
 		}
-		close(sub.ready)
+		sub.ready.open()
 	}
 	sub.s.forget(sub)
 }
@@ -150,8 +144,8 @@ func (sub *Subscription) positions() []*wirev1.Position {
 	var out []*wirev1.Position
 	for name, t := range sub.s.topics {
 		for _, c := range t.cursors {
-			if c.sub == sub && !sub.shared() && !sub.ranked() && (c.epoch != 0 || c.high > 0 || c.void) {
-				out = append(out, &wirev1.Position{Topic: name, Epoch: c.epoch, Seq: c.position()})
+			if c.sub == sub && !sub.shared() && !sub.ranked() && (c.Epoch != 0 || c.High > 0 || c.Void) {
+				out = append(out, &wirev1.Position{Topic: name, Epoch: c.Epoch, Seq: c.Position()})
 			}
 		}
 	}
@@ -198,7 +192,7 @@ func (sub *Subscription) refused(e *Error) {
 		}
 		s.mu.Unlock()
 		if again {
-			_ = l.w.flush() // a failed write closes the connection; the reader reports it
+			_ = l.Flush() // a failed write closes the connection; the reader reports it
 		}
 	})
 }
@@ -221,8 +215,8 @@ func (sub *Subscription) apply(opts []Option) error {
 
 // checkOptions refuses what can't work before anything is sent.
 func (sub *Subscription) checkOptions() error {
-	if err := checkFilter(sub.Filter()); err != nil {
-		return err
+	if why := topicfilter.Fault(sub.Filter()); why != "" {
+		return &Error{Code: wirev1.Code_CODE_BAD_TOPIC, Message: fmt.Sprintf("filter %.40q: %s", sub.Filter(), why)}
 	}
 	if sub.handler == nil {
 		return fmt.Errorf("pushmesh: the handler of the subscription to %.40q is nil", sub.Filter())
@@ -240,4 +234,23 @@ func (sub *Subscription) checkOptions() error {
 		return &Error{Code: wirev1.Code_CODE_TOO_MANY_TOPICS, Message: fmt.Sprintf("FromPositions has %d positions, %d at most", len(sub.request.GetPositions()), maxPositions)}
 	}
 	return nil
+}
+
+// latch is a channel that is closed once.
+type latch chan struct{}
+
+func (l latch) isOpen() bool {
+	select {
+	case <-l:
+		return true
+	default:
+		return false
+	}
+}
+
+// open closes the channel, if it is not yet. Callers hold the lock that guards the latch.
+func (l latch) open() {
+	if !l.isOpen() {
+		close(l)
+	}
 }

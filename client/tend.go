@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -24,16 +25,16 @@ const (
 
 // moving is a stream's end because of another router that is to be gone to.
 type moving struct {
-	to place
+	to reconnect.Place
 	by time.Time
 }
 
-func (m *moving) Error() string { return "moving to the router at " + m.to.addr }
+func (m *moving) Error() string { return "moving to the router at " + m.to.Addr }
 
 // tend looks after the router of a stream, as long as ctx: it leaves one that hangs, and one that
 // is not ready, refuses, or has been stayed with for long, as soon as others say that they are
 // ready. A router that has no health to ask for counts as ready.
-func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(context.Context) []place) {
+func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(context.Context) []reconnect.Place) {
 	health := make(chan bool)
 	ended := make(chan struct{})
 	go func() {
@@ -50,7 +51,7 @@ func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(
 	stayed := time.NewTimer(long)
 	defer stayed.Stop()
 	ready := true
-	probe := backoff{low: p.cfg.MinBackoff, high: p.cfg.MaxBackoff}
+	probe := reconnect.Backoff{Low: p.cfg.MinBackoff, High: p.cfg.MaxBackoff}
 	var next, asked time.Time
 	for {
 		select {
@@ -71,7 +72,7 @@ func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(
 				p.leave(to)
 				return
 			}
-			next = time.Now().Add(probe.next(nil))
+			next = time.Now().Add(probe.Next(0))
 		}
 		if wait := p.cfg.SilentTimeout / 2; p.silentFor(now) >= wait && now.Sub(asked) >= wait {
 			asked = now
@@ -110,7 +111,7 @@ func (p *Producer) askHealth(ctx context.Context, conn *grpc.ClientConn) (ready 
 }
 
 // anyReady is a router that says it is ready, in random order.
-func (p *Producer) anyReady(ctx context.Context, places []place) (place, bool) {
+func (p *Producer) anyReady(ctx context.Context, places []reconnect.Place) (reconnect.Place, bool) {
 	for _, i := range rand.Perm(len(places)) {
 		conn, err := p.dial(places[i])
 		if err != nil {
@@ -122,11 +123,11 @@ func (p *Producer) anyReady(ctx context.Context, places []place) (place, bool) {
 			return places[i], true
 		}
 	}
-	return place{}, false
+	return reconnect.Place{}, false
 }
 
 // leave has the stream end once nothing flies, soon.
-func (p *Producer) leave(to place) {
+func (p *Producer) leave(to reconnect.Place) {
 	p.mu.Lock()
 	p.leaving = &moving{to: to, by: time.Now().Add(moveWithin)}
 	if p.sick != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
@@ -76,10 +77,10 @@ func TestTLSIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Subscriber{cfg: cfg}
-	if _, err := s.dial(t.Context(), place{e.addr(), e.addr()}); err == nil {
+	if _, err := s.dial(t.Context(), reconnect.Place{Addr: e.addr(), Name: e.addr()}); err == nil {
 		t.Fatal("127.0.0.1 is taken for localhost")
 	}
-	conn, err := s.dial(t.Context(), place{e.addr(), "localhost:7400"})
+	conn, err := s.dial(t.Context(), reconnect.Place{Addr: e.addr(), Name: "localhost:7400"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,9 @@ package pushmesh
 import (
 	"slices"
 
+	"github.com/pushmesh/pushmesh/client/internal/acks"
+	"github.com/pushmesh/pushmesh/client/internal/position"
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -16,8 +19,22 @@ const maxTopics = 1 << 16
 type topicState struct {
 	name    string
 	cursors []*cursor
-	plain   ackRun // ACKs of messages that named no subscription
+	plain   acks.Run // ACKs of messages that named no subscription
 }
+
+// cursor is how far one subscription has come in one topic. Guarded by Subscriber.mu.
+type cursor struct {
+	position.Cursor
+	sub  *Subscription
+	acks acks.Run
+	// dealt is the epoch under which the message that is being dealt with was handed over.
+	dealt uint64
+	// nack is the handler's error about the message that is being dealt with.
+	nack error
+}
+
+// renewed reports whether the message that is being dealt with is of a log that is gone meanwhile.
+func (c *cursor) renewed() bool { return c.dealt != 0 && c.Epoch != c.dealt }
 
 func (t *topicState) cursor(sub *Subscription) *cursor {
 	for _, c := range t.cursors {
@@ -34,9 +51,9 @@ func (s *Subscriber) topic(name string) *topicState {
 	if t != nil {
 		return t
 	}
-	t = &topicState{name: name, plain: ackRun{topic: name}}
+	t = &topicState{name: name, plain: acks.Run{Topic: name}}
 	for _, sub := range s.subs {
-		if match(sub.Filter(), name) {
+		if topicfilter.Match(sub.Filter(), name) {
 			t.add(sub)
 		}
 	}
@@ -64,7 +81,7 @@ func (s *Subscriber) evict() {
 
 func (t *topicState) ephemeral() bool {
 	for _, c := range t.cursors {
-		if c.high > 0 || c.epoch != 0 {
+		if c.High > 0 || c.Epoch != 0 {
 			return false
 		}
 	}
@@ -72,9 +89,9 @@ func (t *topicState) ephemeral() bool {
 }
 
 func (t *topicState) add(sub *Subscription) {
-	c := &cursor{sub: sub, acks: ackRun{topic: t.name, sub: sub.request.GetId()}}
-	c.done = c.nothing()
-	t.cursors = append(t.cursors, c)
+	t.cursors = append(t.cursors, &cursor{
+		Cursor: position.NewCursor(sub.ranked()), sub: sub, acks: acks.Run{Topic: t.name, Sub: sub.request.GetId()},
+	})
 }
 
 // forget takes a subscription out of everything.
@@ -118,7 +135,7 @@ func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	if c.sub.request.GetWhere() != "" || c.sub.ranked() {
 		return false // messages for it name it
 	}
-	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.high+1
+	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.High+1
 }
 
 // plainSub names a plain subscription where the topic has others too: ACKs without a name would
@@ -147,10 +164,10 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 		if named := len(p.GetSubs()) > 0; named && !slices.Contains(p.GetSubs(), c.sub.request.GetId()) || !named && plain && !c.sub.plain {
 			continue
 		}
-		restarted := c.progress(p)
+		restarted := c.Progress(p)
 		if restarted || lost(p.GetCode()) {
 			s.gap(Gap{
-				Filter: c.sub.Filter(), Topic: p.GetTopic(), Epoch: c.epoch, From: p.GetFrom(), To: p.GetTo(),
+				Filter: c.sub.Filter(), Topic: p.GetTopic(), Epoch: c.Epoch, From: p.GetFrom(), To: p.GetTo(),
 				Missed: missed(p), Code: p.GetCode(),
 			})
 		}

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/pushmesh/pushmesh/client/internal/position"
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -53,7 +55,7 @@ func TestWhoseAMessageIs(t *testing.T) {
 		}
 		ts := subsOf(&Subscriber{}, reqs...)
 		for _, c := range ts.cursors {
-			c.high = x.high
+			c.High = x.high
 		}
 		var got []uint32
 		for _, c := range ts.involved(nil, &Delivery{Topic: "room/a", Seq: x.seq, subs: x.names}) {
@@ -118,7 +120,7 @@ func TestWhomProgressConcerns(t *testing.T) {
 		s.progress(&wirev1.Progress{Topic: "room/a", From: 1, To: 5, Code: wirev1.Code_CODE_RETENTION, Subs: x.names})
 		var moved []uint32
 		for _, c := range ts.cursors {
-			if c.high == 5 {
+			if c.High == 5 {
 				moved = append(moved, c.sub.request.GetId())
 			}
 		}
@@ -153,11 +155,11 @@ func TestCursorsAreBounded(t *testing.T) {
 	s := &Subscriber{subs: map[uint32]*Subscription{}, topics: map[string]*topicState{}}
 	sub := &Subscription{s: s, request: &wirev1.Subscribe{Id: 1, Filter: "#"}, ready: make(chan struct{}), ended: make(chan struct{})}
 	s.subs[1] = sub
-	for _, keep := range []cursor{{high: 1}, {epoch: 7}} {
+	for _, keep := range []position.Cursor{{High: 1}, {Epoch: 7}} {
 		for range 100 {
 			s.topics = map[string]*topicState{}
 			c := s.topic("kept").cursor(sub)
-			c.high, c.epoch = keep.high, keep.epoch
+			c.High, c.Epoch = keep.High, keep.Epoch
 			s.topic("passing")
 			s.evict()
 			if len(s.topics) != 1 || s.topics["kept"] == nil {
@@ -223,7 +225,7 @@ func TestCursorsFollowSubscriptions(t *testing.T) {
 			for name, ts := range s.topics {
 				want := 0
 				for _, sub := range live {
-					if match(sub.Filter(), name) {
+					if topicfilter.Match(sub.Filter(), name) {
 						want++
 						if c := ts.cursor(sub); c == nil || c.sub != sub {
 							t.Fatalf("%s has no cursor of %s", name, sub.Filter())
@@ -237,38 +239,4 @@ func TestCursorsFollowSubscriptions(t *testing.T) {
 			s.mu.Unlock()
 		}
 	})
-}
-
-// A topic whose epoch is named for the first time has lost nothing; late words of an earlier epoch
-// change nothing; a later one begins anew.
-func TestEpochsThatAreNamed(t *testing.T) {
-	for name, x := range map[string]struct {
-		epoch, high uint64
-		p           *wirev1.Progress
-		restarted   bool
-		want        Position
-	}{
-		"the first word, nothing had":             {0, 0, &wirev1.Progress{Epoch: 7}, false, Position{Epoch: 7}},
-		"the first word, something had":           {0, 5, &wirev1.Progress{Epoch: 7}, false, Position{Epoch: 7, Seq: 5}},
-		"the first word, and a log that is anew":  {0, 5, &wirev1.Progress{Epoch: 7, Code: wirev1.Code_CODE_EPOCH_CHANGED}, true, Position{Epoch: 7}},
-		"anew, and nothing had":                   {0, 0, &wirev1.Progress{Epoch: 7, Code: wirev1.Code_CODE_EPOCH_CHANGED}, false, Position{Epoch: 7}},
-		"the same":                                {7, 5, &wirev1.Progress{Epoch: 7, From: 6, To: 8}, false, Position{Epoch: 7, Seq: 8}},
-		"an earlier one":                          {7, 5, &wirev1.Progress{Epoch: 6, From: 6, To: 8}, false, Position{Epoch: 7, Seq: 5}},
-		"none":                                    {7, 5, &wirev1.Progress{From: 6, To: 8}, false, Position{Epoch: 7, Seq: 8}},
-		"a later one, with seqs of whichever log": {7, 5, &wirev1.Progress{Epoch: 8, From: 6, To: 8}, true, Position{Epoch: 8}},
-		"seqs that were had":                      {7, 5, &wirev1.Progress{Epoch: 7, From: 1, To: 3}, false, Position{Epoch: 7, Seq: 5}},
-	} {
-		c := &cursor{sub: &Subscription{request: &wirev1.Subscribe{}}}
-		c.restart(x.epoch, x.high)
-		restarted := c.progress(x.p)
-		if got := (Position{Epoch: c.epoch, Seq: c.position()}); restarted != x.restarted || got != x.want {
-			t.Errorf("%s: restarted %v, at %v, want %v, %v", name, restarted, got, x.restarted, x.want)
-		}
-		if x.p.GetTo() > 0 && !restarted && c.epoch != 0 && x.p.GetEpoch() != 6 && !c.done.has(x.p.GetTo()) {
-			t.Errorf("%s: %d is waited for", name, x.p.GetTo())
-		}
-		if x.want.Seq > 0 && c.fresh() {
-			t.Errorf("%s: fresh %v, %v", name, c.fresh(), c.done.spans)
-		}
-	}
 }

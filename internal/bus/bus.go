@@ -187,7 +187,7 @@ func (b *Bus) Check() error {
 	case !b.reached():
 		return errors.New("not connected to NATS")
 	case b.joined.Load() == nil:
-		return errors.New("connected to NATS, but no store has answered so far which mesh this is")
+		return errors.New("connected to NATS, but no store has answered yet which mesh this process belongs to")
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 }
 
 // ErrNobody says that a request reached nobody.
-var ErrNobody = errors.New("nobody answers there")
+var ErrNobody = errors.New("nothing answers requests on this subject")
 
 // Request asks and waits for one answer. Nobody there (also ErrNobody), no server and no answer in
 // time are UNAVAILABLE.

@@ -85,7 +85,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // of subjects.
 func CheckID(id string) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("id %q: 1 to 64 of A-Z a-z 0-9 _ -", id)
+		return fmt.Errorf("id %q must be 1 to 64 characters of A-Z a-z 0-9 _ -", id)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (c *Client) Do(ctx context.Context, m *meshv1.ClaimOp, done func(*meshv1.Cl
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.GetConn() != 0 && !c.register(b, o) {
-		c.refuse(o, failure(wirev1.Code_CODE_OVERLOADED, "too many places of claims are told here"))
+		c.refuse(o, failure(wirev1.Code_CODE_OVERLOADED, "too many claims are watched through this process"))
 		return
 	}
 	o.follow(ctx)

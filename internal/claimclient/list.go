@@ -46,7 +46,7 @@ func (c *Client) List(ctx context.Context, req *pushmeshv1.ClaimServiceListReque
 			shard = topic.Shards
 		case one:
 		case next < shard || next == shard && len(after) == 0:
-			return nil, code.New(wirev1.Code_CODE_INTERNAL, "the store does not get on with its list")
+			return nil, code.New(wirev1.Code_CODE_INTERNAL, "the store's answer does not continue its list")
 		default:
 			shard = next
 		}
@@ -74,7 +74,7 @@ func (c *Client) page(ctx context.Context, shard int, req *meshv1.StoreServiceLi
 		return nil, err
 	}
 	if resp, err = ask(); code.Of(err) == wirev1.Code_CODE_CONFLICT {
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the owner of a shard changes")
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "a shard is changing its owner")
 	}
 	return resp, err
 }
@@ -90,7 +90,7 @@ func parseToken(token string) (shard int, after []byte, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	first, n := binary.Uvarint(raw)
 	if err != nil || n <= 0 || first >= topic.Shards {
-		return 0, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one of ours")
+		return 0, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that an earlier answer had")
 	}
 	return int(first), raw[n:], nil
 }

@@ -44,7 +44,7 @@ func (o *op) follow(ctx context.Context) {
 	o.unhook = context.AfterFunc(ctx, func() {
 		b.mu.Lock()   // until Do is through with it
 		b.mu.Unlock() //nolint:staticcheck // see above
-		o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "the time for it is over: "+context.Cause(ctx).Error()), true)
+		o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "the time allowed for the operation has ended: "+context.Cause(ctx).Error()), true)
 	})
 }
 
@@ -94,7 +94,7 @@ func failure(k wirev1.Code, why string) *meshv1.ClaimResult {
 }
 
 func stoppedResult() *meshv1.ClaimResult {
-	return failure(wirev1.Code_CODE_UNAVAILABLE, "the node stops")
+	return failure(wirev1.Code_CODE_UNAVAILABLE, "the node is stopping")
 }
 
 // again has operations that a store refused since another owns the shard: they are sent once more
@@ -150,7 +150,7 @@ func (c *Client) tryAgain(ctx context.Context) {
 			case err != nil:
 				o.finish(nil, stoppedResult(), false)
 			case o.late(time.Now()):
-				o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "no store that has the resource was found in time"), false)
+				o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "the store that owns the resource's shard was not found in time"), false)
 			default:
 				c.resend(o)
 			}

@@ -137,5 +137,5 @@ func (l *link) take(o *op, r *meshv1.ClaimResult) {
 		}
 	}
 	l.client.cfg.Stores.Refresh()
-	o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "the resource's owner changes"), false)
+	o.finish(nil, failure(wirev1.Code_CODE_UNAVAILABLE, "the resource's shard is changing its owner"), false)
 }

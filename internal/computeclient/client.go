@@ -119,7 +119,7 @@ func (c *Client) Check() error {
 	return fmt.Errorf("none of %d compute nodes is connected: ranking is refused", len(c.nodes))
 }
 
-var errNoNode = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "there is no compute node")
+var errNoNode = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no compute node is configured (--computes)")
 
 // Do has a job done and waits for its answer, or for the end of ctx. A node that is full refuses
 // for all, since the others get the same load; a job whose node went away is asked of another one.

@@ -234,7 +234,7 @@ func (n *node) stream(ctx context.Context) {
 	n.open, n.packed, n.waiting, n.left = false, false, nil, nil
 	for _, p := range n.underWay {
 		n.remove(p)
-		p.answer <- answer{err: broken("the node went away")}
+		p.answer <- answer{err: broken("the connection to the compute node ended")}
 	}
 }
 

@@ -74,9 +74,9 @@ func (p *Pool) admit(j *job) error {
 	case l.queued >= l.limit:
 		return p.full("the queue is full")
 	case l.of(j.caller) >= max(l.limit/2, 1):
-		return p.full("the caller has its share of the queue")
+		return p.full("the caller has used up its share of the queue")
 	case l.cost+j.cost > p.cfg.MaxCost:
-		return p.full("the work queued is too much")
+		return p.full("too much work is queued")
 	}
 	p.cost += j.cost
 	l.cost += j.cost

@@ -137,7 +137,7 @@ func (p *Pool) Abandon() {
 	}
 }
 
-func stops() error { return code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node stops") }
+func stops() error { return code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node is stopping") }
 
 // Depth is how many jobs of a lane wait.
 func (p *Pool) Depth(l Lane) int {

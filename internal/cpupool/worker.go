@@ -155,7 +155,7 @@ func (p *Pool) giveUp(now time.Time) (replaced int) {
 		if p.cfg.OnLost != nil {
 			p.cfg.OnLost(w.job.caller, now.Sub(w.since))
 		}
-		p.tell(w.job, code.New(wirev1.Code_CODE_INTERNAL, "the job did not come back from a step"))
+		p.tell(w.job, code.New(wirev1.Code_CODE_INTERNAL, "a step of the job did not return"))
 	}
 	return replaced
 }

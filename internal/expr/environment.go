@@ -90,7 +90,7 @@ func boundedPattern(call interpreter.InterpretableCall, pattern string) (interpr
 			return types.MaybeNoSuchOverloadErr(values[0])
 		}
 		if len(text) > MaxMatched {
-			return types.NewErr("a text of %d bytes is matched, at most %d", len(text), MaxMatched)
+			return types.NewErr("matches is called on a text of %d bytes, at most %d are allowed", len(text), MaxMatched)
 		}
 		return types.Bool(compiled.MatchString(string(text)))
 	}), nil

@@ -168,13 +168,13 @@ func TestErrorsAreOneLineWithThePlace(t *testing.T) {
 		`topic > 3`:                     "line 1, column 7: '>' does not take (string, int)",
 		`topic == "a`:                   "can't be read",
 		`features.x * 2 > 1.0`:          "2 is an int, 2.0 a double",
-		`priority`:                      "a filter is a bool, this is int",
+		`priority`:                      "a filter must be a bool, this expression is int",
 		``:                              "empty",
-		`topic.matches(headers.p)`:      "line 1, column 22: the pattern of matches is a constant",
+		`topic.matches(headers.p)`:      "line 1, column 22: the pattern of matches must be a constant",
 		`topic.matches("(a{100}){10}")`: "instructions, at most 128",
 		`topic.matches("` + strings.Repeat("a{1000}", 500) + `")`: "3500 bytes, at most 256",
 		`topic.matches("(")`:                                              "missing closing",
-		`features == profile`:                                             "whole maps are not compared",
+		`features == profile`:                                             "whole maps can't be compared",
 		`now.getHours("Europe/Rome") > 1`:                                 "'getHours' does not take timestamp.(string)",
 		strings.Repeat("x", MaxText+1):                                    "4097 bytes, at most 4096",
 		`[1].all(a, [2].all(b, [3].all(c, a + b + c > 0)))`:               "exceeds nesting limit",
@@ -192,7 +192,7 @@ func TestErrorsAreOneLineWithThePlace(t *testing.T) {
 			t.Errorf("%.40q: %v", text, err)
 		}
 	}
-	if _, err := Compile(`topic`, Score, Limits{}); err == nil || !strings.Contains(err.Error(), "a score is an int or a double, this is string") {
+	if _, err := Compile(`topic`, Score, Limits{}); err == nil || !strings.Contains(err.Error(), "a score must be an int or a double, this expression is string") {
 		t.Error(err)
 	}
 }

@@ -114,8 +114,8 @@ func (m *mapping[V]) ConvertToType(t ref.Type) ref.Val {
 	return types.NewErr("a map can't be converted to %s", t)
 }
 
-// Equal implements ref.Val: whole maps are not compared.
-func (m *mapping[V]) Equal(ref.Val) ref.Val { return types.NewErr("whole maps are not compared") }
+// Equal implements ref.Val: whole maps can't be compared.
+func (m *mapping[V]) Equal(ref.Val) ref.Val { return types.NewErr("whole maps can't be compared") }
 
 // Type implements ref.Val.
 func (m *mapping[V]) Type() ref.Type { return types.MapType }

@@ -61,7 +61,7 @@ func check(text string, kind Kind, limits Limits) (*Program, *cel.Ast, error) {
 	}
 	estimate, err := env.EstimateCost(checked, sizes{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("the expression's cost can't be told: %w", oneLine(err))
+		return nil, nil, fmt.Errorf("the expression's cost can't be estimated: %w", oneLine(err))
 	}
 	if estimate.Max > limits.Cost {
 		return nil, nil, fmt.Errorf("the expression may cost %d, at most %d", estimate.Max, limits.Cost)
@@ -83,9 +83,9 @@ func checkType(t *cel.Type, kind Kind) error {
 		}
 	}
 	if kind == Filter {
-		return fmt.Errorf("a filter is a bool, this is %s", t)
+		return fmt.Errorf("a filter must be a bool, this expression is %s", t)
 	}
-	return fmt.Errorf("a score is an int or a double, this is %s", t)
+	return fmt.Errorf("a score must be an int or a double, this expression is %s", t)
 }
 
 // walk counts the nodes of a checked tree, finds loops and the name profile, and refuses what only
@@ -130,7 +130,7 @@ func checkCall(tree *ast.AST, e ast.Expr) error {
 		}
 		pattern, ok := constant(args[1]).(types.String)
 		if !ok {
-			return at(tree, args[1], "the pattern of matches is a constant")
+			return at(tree, args[1], "the pattern of matches must be a constant")
 		}
 		if len(pattern) > MaxPatternText {
 			return at(tree, args[1], fmt.Sprintf("the pattern has %d bytes, at most %d", len(pattern), MaxPatternText))
@@ -145,7 +145,7 @@ func checkCall(tree *ast.AST, e ast.Expr) error {
 	case operators.Equals, operators.NotEquals:
 		for _, a := range call.Args() {
 			if tree.GetType(a.ID()).Kind() == types.MapKind {
-				return at(tree, e, "whole maps are not compared")
+				return at(tree, e, "whole maps can't be compared")
 			}
 		}
 	}

@@ -63,8 +63,8 @@ func (i *Identity) admit(ctx context.Context) error {
 	m, known := i.Mesh()
 	for _, id := range named {
 		if known && id != m.ID {
-			return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the call is of the mesh with the id "+id+", this is "+m.String()+
-				": the address has become another mesh's")
+			return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the call is for the mesh with the id "+id+", this process belongs to "+m.String()+
+				": the address belongs to another mesh now")
 		}
 	}
 	return nil

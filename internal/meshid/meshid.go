@@ -47,7 +47,7 @@ func CheckSetting(name string) error {
 // Check reports what is wrong with a mesh's name and id.
 func (m Mesh) Check() error {
 	if m == (Mesh{}) {
-		return errors.New("no mesh is named: the program is older than mesh ids")
+		return errors.New("the caller names no mesh: its program is older than mesh ids")
 	}
 	if !idPattern.MatchString(m.ID) {
 		return fmt.Errorf("mesh id %q: must be a UUID in lower case", m.ID)
@@ -97,9 +97,9 @@ func (i *Identity) Compare(m Mesh) error {
 func (i *Identity) compare(m Mesh) error {
 	switch {
 	case i.mesh != (Mesh{}) && i.mesh != m:
-		return fmt.Errorf("it belongs to %s, this process to %s: check its address, and start again what was given another database", m, i.mesh)
+		return fmt.Errorf("it belongs to %s, this process to %s: check its address, and restart the processes that were given another database", m, i.mesh)
 	case i.wanted != "" && i.wanted != m.Name:
-		return fmt.Errorf("it belongs to %s, and this process was started with --mesh %s: name the stores' mesh, or other stores", m, i.wanted)
+		return fmt.Errorf("it belongs to %s, and this process was started with --mesh %s: name that mesh in --mesh, or other stores in --stores", m, i.wanted)
 	}
 	return nil
 }

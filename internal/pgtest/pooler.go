@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
@@ -26,7 +27,7 @@ func Pooler(t testing.TB, of, mode string, settings ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, err := unprivileged()
+	as, err := pgserver.Unprivileged()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func Pooler(t testing.TB, of, mode string, settings ...string) string {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := as.own(path); err != nil {
+		if err := as.Own(path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +60,7 @@ func Pooler(t testing.TB, of, mode string, settings ...string) string {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	as.run(cmd, dir)
+	as.Run(cmd, dir)
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -91,7 +92,7 @@ func pgbouncer(config string) (*exec.Cmd, error) {
 
 // answers waits until a database can be reached.
 func answers(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), pgserver.ReadyWithin)
 	defer cancel()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()

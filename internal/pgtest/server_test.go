@@ -90,7 +90,7 @@ func TestAServerEndsWithItsTest(t *testing.T) {
 	var url, dir string
 	t.Run("inner", func(t *testing.T) {
 		s := New(t)
-		url, dir = s.URL(), s.dir
+		url, dir = s.URL(), s.Dir()
 	})
 	if conn, err := pgx.Connect(t.Context(), url); err == nil {
 		_ = conn.Close(t.Context())

@@ -2,11 +2,12 @@ package pgtest
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 )
 
 // SmallDisk is a file system of its own that holds one database, and nothing of its log.
@@ -16,9 +17,10 @@ type SmallDisk struct {
 	dir string
 }
 
-// SmallDisk makes an empty database on a file system of so many bytes, in memory; both end with the
-// test. It is nil where this process may not mount anything, as in most containers.
-func (s *Server) SmallDisk(t testing.TB, bytes int64) *SmallDisk {
+// NewSmallDisk makes an empty database of a server on a file system of so many bytes, in memory;
+// both end with the test. It is nil where this process may not mount anything, as in most
+// containers.
+func NewSmallDisk(t testing.TB, s *pgserver.Server, bytes int64) *SmallDisk {
 	t.Helper()
 	dir := tempDir(t)
 	if err := mount(dir, bytes); err != nil {
@@ -33,15 +35,15 @@ func (s *Server) SmallDisk(t testing.TB, bytes int64) *SmallDisk {
 		}
 	})
 	space := filepath.Join(dir, "space")
-	if err := errors.Join(os.Mkdir(space, 0o700), s.as.own(space)); err != nil {
+	if err := errors.Join(os.Mkdir(space, 0o700), s.Own(space)); err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "CREATE DATABASE small TABLESPACE small OWNER " + owner} {
-		if err := exec1(s.Superuser(), sql); err != nil {
+	for _, sql := range []string{"CREATE TABLESPACE small LOCATION '" + space + "'", "CREATE DATABASE small TABLESPACE small OWNER " + pgserver.Owner} {
+		if err := pgserver.Exec(s.Superuser(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &SmallDisk{URL: fmt.Sprintf("postgres://%s@127.0.0.1:%d/small?sslmode=disable", owner, s.port), dir: dir}
+	return &SmallDisk{URL: s.Database("small"), dir: dir}
 }
 
 // Fill leaves no room on the disk.

@@ -117,7 +117,7 @@ func newWatch(from Lister, b Bus, node string, log *slog.Logger, rules ...Rule) 
 		from: from, bus: b, node: node, log: log, rules: rules, kick: make(chan struct{}, 1), first: make(chan struct{}),
 		changed: make(chan struct{}),
 	}
-	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has told them"))
+	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has sent them"))
 	return w
 }
 

@@ -93,7 +93,7 @@ func (s *Spec) checkProfile(p *Profile, candidates int) error {
 	}
 	for i, c := range p.Candidates {
 		if int(c) >= candidates || i > 0 && c <= p.Candidates[i-1] {
-			return invalid("the places of a profile's candidates must grow and be below %d", candidates)
+			return invalid("the indices of a profile's candidates must be ascending and below %d", candidates)
 		}
 	}
 	if !p.Explain {

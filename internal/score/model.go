@@ -55,7 +55,7 @@ func compileModel(s *pushmeshv1.ModelScorer, models Models) (*model, uint64, err
 		return nil, 0, err
 	}
 	if models == nil {
-		return nil, 0, unsupported("model: there are no models here")
+		return nil, 0, unsupported("model: this process has no models")
 	}
 	m, version, err := models.Model(s.GetName(), s.GetVersion())
 	if err != nil {

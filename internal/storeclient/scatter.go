@@ -69,7 +69,7 @@ func (c *Client) heads(ctx context.Context, topics, filters []string, limit uint
 	}
 	if len(filters) > 0 && !complete(resps) {
 		c.Refresh()
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "some shards are loaded by no store now")
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "no store has loaded some of the shards now")
 	}
 	return mergeHeads(resps, topics, limit)
 }
@@ -172,7 +172,7 @@ func ParsePageToken(token string) (user, name string, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	user, name, found := strings.Cut(string(raw), "\x00")
 	if err != nil || !found {
-		return "", "", code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one of ours")
+		return "", "", code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that an earlier answer had")
 	}
 	return user, name, nil
 }

@@ -49,7 +49,7 @@ type Telemetry struct {
 func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); cfg.LogLevel != "" && err != nil {
-		return nil, fmt.Errorf("log level %q: debug, info, warn or error", cfg.LogLevel)
+		return nil, fmt.Errorf("log level %q must be debug, info, warn or error", cfg.LogLevel)
 	}
 	out := &logWriter{out: os.Stderr}
 	t := &Telemetry{

@@ -28,7 +28,7 @@ func Check(t string) error {
 		return err
 	}
 	if strings.ContainsAny(t, "+#") {
-		return fmt.Errorf("%w: a topic has no wildcard (+ or #)", ErrBad)
+		return fmt.Errorf("%w: a topic can't have wildcards (+ or #)", ErrBad)
 	}
 	return nil
 }
@@ -43,10 +43,10 @@ func CheckFilter(f string) error {
 		var level string
 		level, rest, last = cut(rest)
 		if len(level) > 1 && strings.ContainsAny(level, "+#") {
-			return fmt.Errorf("%w: a wildcard is a whole level", ErrBad)
+			return fmt.Errorf("%w: a wildcard must be a whole level", ErrBad)
 		}
 		if level == "#" && !last {
-			return fmt.Errorf("%w: # is the last level", ErrBad)
+			return fmt.Errorf("%w: # must be the last level", ErrBad)
 		}
 	}
 	return nil

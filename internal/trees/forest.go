@@ -128,17 +128,17 @@ func (f *forest) walk(nodes []node) error {
 		first, second := n.children()
 		for _, c := range [2]int32{first, second} {
 			if c < 0 || int(c) >= len(nodes) {
-				return invalid("tree %d: node %d has a child that isn't there, %d", len(f.trees), f.order[i], c)
+				return invalid("tree %d: node %d has child %d, which does not exist", len(f.trees), f.order[i], c)
 			}
 			if f.seen[c] {
-				return invalid("tree %d: node %d has two ways to it", len(f.trees), c)
+				return invalid("tree %d: node %d has two parents", len(f.trees), c)
 			}
 			f.seen[c] = true
 			f.order, f.depth = append(f.order, c), append(f.depth, depth)
 		}
 	}
 	if f.connected && len(f.order) != len(nodes) {
-		return invalid("tree %d: no way to %d of its nodes", len(f.trees), len(nodes)-len(f.order))
+		return invalid("tree %d: %d of its nodes can't be reached from the root", len(f.trees), len(nodes)-len(f.order))
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (f *forest) finish(columns int, names []string) (*Model, error) {
 		return nil, beyond("columns", columns, f.limits.Columns)
 	}
 	if int(f.widest) >= columns {
-		return nil, invalid("a split looks at column %d of %d", f.widest, columns)
+		return nil, invalid("a split uses column %d of %d", f.widest, columns)
 	}
 	m.columns, m.named = names, names != nil
 	if !m.named {

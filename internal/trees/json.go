@@ -148,7 +148,7 @@ func (j *jsonReader) number() float64 {
 	}
 	v, err := strconv.ParseFloat(string(s), 32)
 	if err != nil {
-		j.fail("no number, or none that a float32 holds")
+		j.fail("not a number that fits into a float32")
 	}
 	return v
 }
@@ -167,7 +167,7 @@ func (j *jsonReader) whole() int64 {
 	}
 	v, err := strconv.ParseInt(string(s), 10, 64)
 	if err != nil {
-		j.fail("no whole number")
+		j.fail("not a whole number")
 	}
 	return v
 }

@@ -29,7 +29,7 @@ func parseLightGBM(data []byte, limits Limits) (*Model, error) {
 	for {
 		line, ok := l.line()
 		if !ok {
-			return nil, invalid("the file is cut off: nothing ends its trees")
+			return nil, invalid("the file is incomplete: the line \"end of trees\" is missing")
 		}
 		if string(line) == "end of trees" {
 			break
@@ -44,7 +44,7 @@ func parseLightGBM(data []byte, limits Limits) (*Model, error) {
 		}
 	}
 	if l.sizes >= 0 && l.sizes != len(l.trees) {
-		return nil, invalid("%d trees are announced, %d are there", l.sizes, len(l.trees))
+		return nil, invalid("the file announces %d trees and has %d", l.sizes, len(l.trees))
 	}
 	if len(l.trees)%l.outputs != 0 {
 		return nil, invalid("%d trees for %d outputs", len(l.trees), l.outputs)

@@ -94,7 +94,7 @@ func (t *lightTree) nodes(leaves, words int) []node {
 			}
 		}
 		if n.left < 0 || n.right < 0 {
-			t.fail("a child isn't there")
+			t.fail("a child does not exist")
 		}
 	}
 	return nodes
@@ -153,7 +153,7 @@ func (t *lightTree) sets(most int) [][]uint32 {
 	sets := make([][]uint32, n)
 	for i := range sets {
 		if bounds[i] < 0 || bounds[i] > bounds[i+1] || int(bounds[i+1]) > len(all) {
-			t.fail("cat_boundaries don't grow")
+			t.fail("cat_boundaries are not ascending")
 			return nil
 		}
 		sets[i] = all[bounds[i]:bounds[i+1]]

@@ -18,7 +18,7 @@ func ParseNamed(data []byte, columns []string, limits Limits) (*Model, error) {
 			return nil, invalid("%d names for %d columns", len(columns), len(m.columns))
 		}
 		if m.named && !slices.Equal(columns, m.columns) {
-			return nil, invalid("the file names its columns, and otherwise")
+			return nil, invalid("the file names its columns, and with other names")
 		}
 		m.columns, m.named = slices.Clone(columns), true
 	}
@@ -27,7 +27,7 @@ func ParseNamed(data []byte, columns []string, limits Limits) (*Model, error) {
 		_, twice := m.places[name]
 		switch {
 		case name == "" || !utf8.ValidString(name):
-			return nil, invalid("column %d: %q is no name", i, name)
+			return nil, invalid("column %d: %q is not a valid name", i, name)
 		case twice:
 			return nil, invalid("two columns are named %q", name)
 		}

@@ -59,7 +59,7 @@ const (
 // split fills the step of a split.
 func (f *forest) split(s *step, n *node) error {
 	if n.feature < 0 || int(n.feature) >= f.limits.Columns {
-		return errors.New("a split looks at column " + strconv.Itoa(int(n.feature)))
+		return errors.New("a split uses column " + strconv.Itoa(int(n.feature)))
 	}
 	f.widest = max(f.widest, n.feature)
 	if n.categorical {

@@ -71,7 +71,7 @@ func (r record) words() []uint32 {
 // take cuts n bytes off the file; nil where there are fewer.
 func (b *binaryFile) take(n int) record {
 	if b.err == nil && (n < 0 || n > len(b.rest)) {
-		b.err = invalid("the file ends early, or is no model at all")
+		b.err = invalid("the file is incomplete, or is not a model")
 	}
 	if b.err != nil {
 		return nil
@@ -89,7 +89,7 @@ func (b *binaryFile) length(size int) int {
 	}
 	n := binary.LittleEndian.Uint64(r)
 	if n > uint64(len(b.rest)/size) {
-		b.err = invalid("the file ends early, or is no model at all")
+		b.err = invalid("the file is incomplete, or is not a model")
 		return 0
 	}
 	return int(n)

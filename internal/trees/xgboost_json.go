@@ -38,7 +38,7 @@ func parseXGBoostJSON(data []byte, limits Limits) (*Model, error) {
 		}
 	})
 	if f.peek() != 0 || f.at < len(f.data) {
-		f.jsonReader.fail("something after the model")
+		f.jsonReader.fail("more data after the end of the model")
 	}
 	if f.jsonReader.err != nil {
 		return nil, f.jsonReader.err
@@ -49,7 +49,7 @@ func parseXGBoostJSON(data []byte, limits Limits) (*Model, error) {
 // check compares what stands in different places.
 func (f *jsonFile) check() (*Model, error) {
 	if !f.seen || f.head.columns < 0 || f.booster == "" {
-		return nil, invalid("no XGBoost model: it lacks trees, a booster or num_feature")
+		return nil, invalid("not an XGBoost model: trees, the booster or num_feature are missing")
 	}
 	if err := checkBooster(f.booster); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (f *jsonFile) check() (*Model, error) {
 		return nil, err
 	}
 	if f.announced >= 0 && f.announced != len(f.trees) || len(f.groups) != len(f.trees) {
-		return nil, invalid("%d trees, %d are announced, %d have a group", len(f.trees), f.announced, len(f.groups))
+		return nil, invalid("the file has %d trees, announces %d, and gives %d a group", len(f.trees), f.announced, len(f.groups))
 	}
 	for i, g := range f.groups {
 		f.trees[i].output = g
@@ -198,7 +198,7 @@ func (f *jsonFile) model(key string) {
 		})
 	case "trees":
 		if f.seen {
-			f.jsonReader.fail("trees for a second time")
+			f.jsonReader.fail("a second list of trees")
 		}
 		f.seen = true
 		f.array(f.readTree)

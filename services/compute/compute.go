@@ -78,7 +78,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	checks.Require("serving", c.front.check)
 	checks.Require("workers", func() error {
 		if now, _ := workers.Lost(); now > mostLost*s.Workers {
-			return fmt.Errorf("%d workers have not come back from their jobs: the node should be restarted", now)
+			return fmt.Errorf("%d workers have not returned from their jobs: restart the node", now)
 		}
 		return nil
 	})

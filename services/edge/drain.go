@@ -75,7 +75,7 @@ func (e *Edge) drainLoops(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-late.C:
-		return errors.New("edge: a loop did not drain in time")
+		return errors.New("a loop did not drain in time")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -55,7 +55,7 @@ func tlsConfig(s Settings, keeper *certs.Keeper) (*tls.Config, error) {
 		return nil, fmt.Errorf("--tls-client-ca: %w", err)
 	}
 	if cfg.ClientCAs = x509.NewCertPool(); !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-client-ca %s: no certificate in PEM is in it", s.TLSClientCA)
+		return nil, fmt.Errorf("--tls-client-ca %s: the file has no certificate in PEM", s.TLSClientCA)
 	}
 	cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	return cfg, nil
@@ -67,13 +67,13 @@ var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionT
 func (s *Settings) checkTLS() error {
 	var errs []error
 	if len(s.TLSCerts) != len(s.TLSKeys) {
-		errs = append(errs, fmt.Errorf("--tls-cert names %d files and --tls-key %d: each certificate has a key", len(s.TLSCerts), len(s.TLSKeys)))
+		errs = append(errs, fmt.Errorf("--tls-cert names %d files and --tls-key %d: there must be one key for each certificate", len(s.TLSCerts), len(s.TLSKeys)))
 	}
 	if len(s.TLSCerts) == 0 && (s.TLSRequired || s.TLSClientCA != "") {
 		errs = append(errs, errors.New("--tls-required and --tls-client-ca need --tls-cert"))
 	}
 	if tlsVersions[s.TLSMinVersion] == 0 {
-		errs = append(errs, fmt.Errorf("--tls-min-version %q: want 1.2 or 1.3", s.TLSMinVersion))
+		errs = append(errs, fmt.Errorf("--tls-min-version %q must be 1.2 or 1.3", s.TLSMinVersion))
 	}
 	return errors.Join(errs...)
 }

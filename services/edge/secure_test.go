@@ -136,9 +136,9 @@ func TestClientCertificates(t *testing.T) {
 
 func TestSettingsOfTLS(t *testing.T) {
 	for want, s := range map[string]Settings{
-		"each certificate has a key": {TLSCerts: []string{"a", "b"}, TLSKeys: []string{"a"}},
+		"one key for each certificate": {TLSCerts: []string{"a", "b"}, TLSKeys: []string{"a"}},
 		"need --tls-cert":            {TLSRequired: true},
-		"want 1.2 or 1.3":            {TLSMinVersion: "1.1"},
+		"must be 1.2 or 1.3":            {TLSMinVersion: "1.1"},
 	} {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -69,7 +69,7 @@ func (w *watch) look(i int, l *loop.Loop, told *noticed) {
 	case err != nil && !told.stalled:
 		w.log.Error("a loop is stalled", "loop", i, "error", err, "stacks", loopStacks())
 	case err == nil && told.stalled:
-		w.log.Warn("a loop that was stalled turns again", "loop", i)
+		w.log.Warn("a loop that was stalled runs again", "loop", i)
 	}
 	told.stalled = err != nil
 	s := l.Stats()
@@ -81,7 +81,7 @@ func (w *watch) look(i int, l *loop.Loop, told *noticed) {
 	}
 	told.shedding = s.Shedding
 	if s.Lag.Warnings > told.warnings {
-		w.log.Warn("a loop was held up", "loop", i, "lag", s.Held.Lag, "times", s.Lag.Warnings-told.warnings, "part", s.Held.Part, "took", s.Held.Took)
+		w.log.Warn("a loop was blocked", "loop", i, "lag", s.Held.Lag, "times", s.Lag.Warnings-told.warnings, "part", s.Held.Part, "took", s.Held.Took)
 		told.warnings = s.Lag.Warnings
 	}
 }

@@ -92,7 +92,7 @@ func TestLoopThatDoesNotTurnFailsReadyz(t *testing.T) {
 		}
 		return nil
 	})
-	edgetest.WaitFor(t, "/readyz of an edge whose loop hangs", get("/readyz?verbose", http.StatusServiceUnavailable, "loop 0 has not turned for"))
+	edgetest.WaitFor(t, "/readyz of an edge whose loop hangs", get("/readyz?verbose", http.StatusServiceUnavailable, "loop 0 has been stalled for"))
 	edgetest.WaitFor(t, "the log", func() error { return log.has("a loop is stalled", "loop=0", "watch_test.go", "(*Loop).turn") })
 	if err := get("/livez", http.StatusOK, "")(); err != nil {
 		t.Fatal(err)
@@ -100,6 +100,6 @@ func TestLoopThatDoesNotTurnFailsReadyz(t *testing.T) {
 	edgetest.WaitFor(t, "the other loop", e.loops[1].Check)
 	release()
 	edgetest.WaitFor(t, "/readyz of an edge whose loop turns again", get("/readyz?verbose", http.StatusOK, "loops: ok"))
-	edgetest.WaitFor(t, "the log", func() error { return log.has("turns again", "a loop was held up") })
+	edgetest.WaitFor(t, "the log", func() error { return log.has("runs again", "a loop was blocked") })
 	w.client(e, &wirev1.Hello{})
 }

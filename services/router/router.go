@@ -226,7 +226,7 @@ func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
 	}
 }
 
-var errStopping = errors.New("the router stops")
+var errStopping = errors.New("the router is stopping")
 
 // stopping is set by a planned stop: not ready from then on.
 type stopping struct{ atomic.Bool }

@@ -27,7 +27,7 @@ func TestPostgresHasNoRoom(t *testing.T) {
 		st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 		noRoom(t, dial(t, st.Addr()), func() { sayNoRoom(t, other) }, func() { pgtest.Exec(t, other, `DROP TRIGGER no_room ON pushmesh.batch`) })
 	})
-	disk := pgtest.New(t).SmallDisk(t, 64<<20)
+	disk := pgtest.NewSmallDisk(t, pgtest.New(t), 64<<20)
 	if disk == nil {
 		t.Log("no disk may be mounted here: what Postgres says stands for it")
 		return

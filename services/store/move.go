@@ -26,10 +26,10 @@ func MoveShard(ctx context.Context, db string, shardDBs map[string]string, first
 		return errors.Join(errs...)
 	}
 	if first < 0 || last < first || last >= topic.Shards {
-		return fmt.Errorf("shards %d to %d: there are 0 to %d", first, last, topic.Shards-1)
+		return fmt.Errorf("shards %d to %d: shards are numbered 0 to %d", first, last, topic.Shards-1)
 	}
 	if _, known := shardDBs[to]; !known && to != postgres.Home {
-		return fmt.Errorf("no database %q was named: there are home and the --shard-db", to)
+		return fmt.Errorf("there is no database %q: the names are home and those of --shard-db", to)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

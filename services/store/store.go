@@ -106,5 +106,5 @@ func (p *pulse) check() error {
 	if last := p.last.Load(); last != nil {
 		return *last
 	}
-	return errors.New("not asked yet")
+	return errors.New("not checked yet")
 }

@@ -27,7 +27,7 @@ func TestARouterRestartedWithoutStores(t *testing.T) {
 	}
 	procmesh.Await(t, "the router says what it misses", func() bool {
 		status, body := router.Status()
-		return status == 503 && strings.Contains(body, "nats: missing: connected to NATS, but no store has answered so far which mesh this is")
+		return status == 503 && strings.Contains(body, "nats: missing: connected to NATS, but no store has answered yet which mesh this process belongs to")
 	})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

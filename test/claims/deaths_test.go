@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -59,7 +60,7 @@ func chaosFor(t *testing.T, otherwise time.Duration) time.Duration {
 
 // victims are the stores, the routers and the database, each killed, or frozen for a while without
 // a notion of it.
-func victims(m *procmesh.Mesh, db *pgtest.Server) []promise.Victim {
+func victims(m *procmesh.Mesh, db *pgserver.Server) []promise.Victim {
 	// who was killed can't be frozen
 	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } }
 	all := []promise.Victim{{Name: "postgres", Strike: db.Kill, Back: db.Restart}, {Name: "postgres frozen", Strike: frozen(db.Pause), Back: frozen(db.Resume)}}

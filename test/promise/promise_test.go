@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
@@ -71,7 +72,7 @@ func length(t *testing.T, variable string) time.Duration {
 
 // victims are all processes of a mesh but compute, which no message here meets. Each can be killed;
 // each may also hang for a while (SIGSTOP) and go on without knowing what happened meanwhile.
-func victims(m *procmesh.Mesh, db *pgtest.Server) []Victim {
+func victims(m *procmesh.Mesh, db *pgserver.Server) []Victim {
 	// who was killed can't be frozen
 	frozen := func(do func() error) func() error { return func() error { _ = do(); return nil } }
 	all := []Victim{

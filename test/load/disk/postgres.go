@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -26,7 +26,7 @@ const segments = 64
 
 // Postgres is a server of its own.
 type Postgres struct {
-	server *pgtest.Server
+	server *pgserver.Server
 	dir    string
 	// Settings that matter for what is measured.
 	Settings string
@@ -35,9 +35,9 @@ type Postgres struct {
 // Start starts a server and makes it as one that was up for a while.
 func Start(ctx context.Context) (_ *Postgres, err error) {
 	defer try.Catch(&err)
-	dir := try.Get(pgtest.TempDir())
+	dir := try.Get(pgserver.TempDir(""))
 	d := &Postgres{dir: dir}
-	if d.server, err = pgtest.Start(dir, 0, settings...); err != nil {
+	if d.server, err = pgserver.Start(dir, 0, settings...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := errors.Join(d.check(ctx), d.age(ctx)); err != nil {
@@ -103,7 +103,7 @@ func (d *Postgres) Query(ctx context.Context, url, sql string, into ...any) (err
 }
 
 // Fresh makes an empty database.
-func (d *Postgres) Fresh() (url string, err error) { return pgtest.Database(d.server.Superuser()) }
+func (d *Postgres) Fresh() (url string, err error) { return pgserver.Database(d.server.Superuser()) }
 
 // Drop ends a database that is of no more use, so that the disk doesn't fill up.
 func (d *Postgres) Drop(ctx context.Context, url string) (err error) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -18,7 +18,7 @@ type bench struct {
 	*suite.Run
 	messages, reading int
 
-	pg *pgtest.Server
+	pg *pgserver.Server
 }
 
 // Workers are those of this suite.
@@ -47,8 +47,8 @@ func New(r *suite.Run) *suite.Suite {
 
 func (b *bench) begin(context.Context) (end func() error, err error) {
 	defer try.Catch(&err)
-	data := try.Get(pgtest.TempDir())
-	if b.pg, err = pgtest.Start(data, 0); err != nil {
+	data := try.Get(pgserver.TempDir(""))
+	if b.pg, err = pgserver.Start(data, 0); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(data))
 	}
 	return func() error { return errors.Join(b.pg.Kill(), os.RemoveAll(data)) }, nil

@@ -35,7 +35,7 @@ func (c Config) libSVM(line []byte, l *Line) error {
 		}
 		name := c.Prefix + index
 		if _, twice := l.Features[name]; twice {
-			return fmt.Errorf("feature %s is there twice", index)
+			return fmt.Errorf("feature %s is given twice", index)
 		}
 		l.Features[name] = v
 	}

@@ -63,7 +63,7 @@ func (e *NotYoursError) Error() string {
 	case wirev1.ClaimState_STATE_LOST:
 		return fmt.Sprintf("%s is lost: %s", e.State.GetResource(), code.Name(e.State.GetCode()))
 	case wirev1.ClaimState_STATE_RELEASED:
-		return e.State.GetResource() + " was released by somebody else"
+		return e.State.GetResource() + " was released by another process"
 	}
 	return e.State.GetResource() + " is not held"
 }

@@ -55,7 +55,7 @@ func (c *Claim) Run(ctx context.Context, h *Hold, cmd *exec.Cmd, killAfter time.
 	stop()
 	keepers.Wait()
 	if released := c.Release(ctx, h); released != nil && lost == nil {
-		err = fmt.Errorf("release the claim, which ends by itself: %w", released)
+		err = fmt.Errorf("release the claim (it ends by itself at the end of its TTL): %w", released)
 	}
 	return exitOf(cmd.ProcessState), lost, err
 }

@@ -15,7 +15,7 @@ type cancelCmd struct {
 }
 
 func (cancelCmd) Help() string {
-	return `Exit code 0: none of them will be delivered, 1: one was delivered already (CONFLICT), or is not known.
+	return `Exit code 0: none of them will be delivered. Exit code 1: one was delivered already (CONFLICT), or there is no such message.
 
   pushmesh cancel 0198f0c2-1c2b-7d3e-8f4a-5b6c7d8e9f00`
 }

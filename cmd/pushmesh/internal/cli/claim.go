@@ -17,18 +17,18 @@ import (
 )
 
 type claimCmd struct {
-	Acquire claimAcquire `cmd:"" help:"Claim a resource: it is granted, or there is a place in the line, at once."`
-	Renew   claimRenew   `cmd:"" help:"Begin the time of a hold anew."`
+	Acquire claimAcquire `cmd:"" help:"Claim a resource: get a hold of it, or a place in its line."`
+	Renew   claimRenew   `cmd:"" help:"Extend a hold: its TTL begins again."`
 	Release claimRelease `cmd:"" help:"End a hold."`
-	Leave   claimLeave   `cmd:"" help:"Give a place in the line up."`
-	Check   claimCheck   `cmd:"" help:"Show the owner's place, or who holds the resource."`
-	Watch   claimWatch   `cmd:"" help:"Print the state, and every change of it."`
-	List    claimList    `cmd:"" help:"Show who holds and who waits."`
-	Run     claimRun     `cmd:"" help:"Run a command while a resource is held."`
+	Leave   claimLeave   `cmd:"" help:"Give up a place in the line."`
+	Check   claimCheck   `cmd:"" help:"Show the state of the owner's claim, or who holds the resource."`
+	Watch   claimWatch   `cmd:"" help:"Print the state of a claim, and every change of it."`
+	List    claimList    `cmd:"" help:"Show the claims that hold resources or wait for them."`
+	Run     claimRun     `cmd:"" help:"Run a command while holding a resource."`
 }
 
 func (claimCmd) Help() string {
-	return `A resource is any name that could be a topic. One owner holds it at a time, unless the namespace's policy says otherwise; others wait in line.
+	return `A resource is any name that could be a topic. One owner holds it at a time, unless the policy of its namespace allows more; others wait in a line.
 
   pushmesh claim acquire printer/3 --owner ann --ttl 30s
   pushmesh claim renew printer/3 --owner ann --token 4294967297
@@ -36,13 +36,13 @@ func (claimCmd) Help() string {
   pushmesh claim list printer
   pushmesh claim run nightly/report -- ./report.sh --all
 
-Exit code 4: the claim is not held (acquire has a place in the line, or another holds it; the token of renew or release is not that of a hold any more).`
+Exit code 4: the claim is not held (acquire got a place in the line or nothing, because others hold the resource; or the token given to renew or release belongs to a hold that has ended).`
 }
 
 // resourceArg is the resource and the owner of commands about a place.
 type resourceArg struct {
-	Resource string `arg:"" help:"The resource, a name like that of a topic."`
-	Owner    string `env:"PUSHMESH_CLAIM_OWNER" placeholder:"NAME" help:"Whose place it is. Default: the user's name, @, and the host's."`
+	Resource string `arg:"" help:"Name of the resource, written like a topic."`
+	Owner    string `env:"PUSHMESH_CLAIM_OWNER" placeholder:"NAME" help:"Owner of the claim. Default: USER@HOST."`
 	routerFlag
 	formatFlag
 }
@@ -59,26 +59,26 @@ func defaultOwner() string {
 
 // tokenFlag is of commands that need a hold.
 type tokenFlag struct {
-	Token uint64 `env:"PUSHMESH_CLAIM_TOKEN" required:"" placeholder:"N" help:"The token of the grant."`
+	Token uint64 `env:"PUSHMESH_CLAIM_TOKEN" required:"" placeholder:"N" help:"Token of the hold, as acquire printed it."`
 }
 
 // lineFlags say how to wait in line.
 type lineFlags struct {
-	TTL      time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts unless it is renewed (what the policy says; 30s)."`
-	Priority uint32        `placeholder:"N" help:"0 to 9: the line of a higher one goes first."`
-	Wait     time.Duration `placeholder:"D" help:"Leave the line after so long (what the policy says)."`
-	NoWait   bool          `help:"Don't wait where another holds it."`
+	TTL      time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts unless it is renewed. Default: as the policy says, or 30s."`
+	Priority uint32        `placeholder:"N" help:"Priority, 0 to 9: claims of a higher one are granted first."`
+	Wait     time.Duration `placeholder:"D" help:"Leave the line after this time. Default: as the policy says."`
+	NoWait   bool          `help:"Don't wait in the line if others hold the resource."`
 }
 
 type claimAcquire struct {
 	resourceArg
 	lineFlags
-	Block bool `help:"Wait in the line until it is granted; an interrupt leaves the line. Positions are printed as they change."`
+	Block bool `help:"Wait in the line until the claim is granted, and print each change of the position. Ctrl-C leaves the line."`
 }
 
 func (claimAcquire) Help() string {
-	return `Prints GRANTED with the token, or QUEUED with the position, and answers at once: who waits is to ask again, with check, every few seconds (poll), or has
---block. What is held already is granted again, with the same token.
+	return `Prints GRANTED with the token, or QUEUED with the position, and ends at once. An owner in the line must run check every few seconds to keep its
+place, or use --block. If the owner holds the resource already, it is granted again with the same token.
 
   pushmesh claim acquire printer/3 --owner ann --ttl 1m
   pushmesh claim acquire printer/3 --no-wait --format json
@@ -117,7 +117,7 @@ func (f *lineFlags) claim(api pushmeshv1.ClaimServiceClient, resource, owner str
 type claimRenew struct {
 	resourceArg
 	tokenFlag
-	TTL time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts from now on (as it was acquired)."`
+	TTL time.Duration `name:"ttl" placeholder:"D" help:"How long the hold lasts from now on. Default: as it was acquired."`
 }
 
 // Run renews.
@@ -131,7 +131,7 @@ func (c *claimRenew) Run(ctx context.Context, stdio stdio) error {
 type claimRelease struct {
 	resourceArg
 	tokenFlag
-	Successor string `placeholder:"OWNER" help:"Who has it next, before all who wait."`
+	Successor string `placeholder:"OWNER" help:"Owner who gets the resource next, before all others in the line."`
 }
 
 // Run releases.
@@ -155,7 +155,7 @@ func (c *claimLeave) Run(ctx context.Context, stdio stdio) error {
 type claimCheck struct{ resourceArg }
 
 func (claimCheck) Help() string {
-	return `Proves that the owner still waits, and takes up a grant that it prints. Exit code 0 whatever the state is.`
+	return `Tells the mesh that the owner still waits, and accepts the resource if it is offered now. The exit code is 0 whatever the state is.`
 }
 
 // Run checks.
@@ -197,11 +197,11 @@ func (a *resourceArg) end(stdio stdio, st *wirev1.ClaimState, err error, want wi
 
 type claimWatch struct {
 	resourceArg
-	Nobody bool `help:"Not the owner's place: who holds the resource."`
+	Nobody bool `help:"Watch who holds the resource, instead of the owner's claim."`
 }
 
 func (claimWatch) Help() string {
-	return `Prints until it is interrupted. While it runs an owner that waits keeps its place, but has to take a grant up itself, with renew, within the policy's offer_ttl.`
+	return `Prints until it is interrupted. While it runs, an owner that waits keeps its place, but must accept a grant itself, with renew, within the policy's offer_ttl.`
 }
 
 // Run prints what comes.
@@ -220,7 +220,7 @@ func (c *claimWatch) Run(ctx context.Context, stdio stdio) error {
 			if e == nil || !code.Retryable(e.Code) {
 				return err
 			}
-			fmt.Fprintf(stdio.err, "pushmesh: %s: watching anew\n", explain(err))
+			fmt.Fprintf(stdio.err, "pushmesh: %s: watching again\n", explain(err))
 			select {
 			case <-time.After(max(e.RetryAfter, 100*time.Millisecond)):
 			case <-ctx.Done():

@@ -22,8 +22,8 @@ const (
 )
 
 type claimList struct {
-	Prefix   string `arg:"" optional:"" help:"Resources whose names begin so; all by default."`
-	Resource string `help:"This resource alone."`
+	Prefix   string `arg:"" optional:"" help:"Resources whose names begin with this; all by default."`
+	Resource string `help:"Only this resource."`
 	Limit    int    `placeholder:"N" help:"Show at most N; all by default."`
 	routerFlag
 	formatFlag
@@ -58,24 +58,25 @@ func (c *claimList) Run(ctx context.Context, stdio stdio) error {
 }
 
 type claimRun struct {
-	Resource  string        `arg:"" help:"The resource, a name like that of a topic."`
+	Resource  string        `arg:"" help:"Name of the resource, written like a topic."`
 	Command   []string      `arg:"" help:"The command and its arguments, after --."`
-	Owner     string        `placeholder:"NAME" help:"Who holds it. Default: the user's name, @, the host's, and the process id, so that two runs exclude each other."`
-	KillAfter time.Duration `default:"10s" placeholder:"D" help:"Between SIGTERM and SIGKILL (${default}; a third of the time of the hold at most)."`
+	Owner     string        `placeholder:"NAME" help:"Owner of the claim. Default: USER@HOST and the process id, so that two runs exclude each other."`
+	KillAfter time.Duration `default:"10s" placeholder:"D" help:"Time between SIGTERM and SIGKILL (${default}; a third of the hold's TTL at most)."`
 	lineFlags
 	routerFlag
 }
 
 func (claimRun) Help() string {
-	return `Waits in the line (positions go to the standard error), runs the command while the claim is held, renews it at a third of its time, and releases it
-when the command has ended. The command finds PUSHMESH_CLAIM_RESOURCE, PUSHMESH_CLAIM_OWNER and PUSHMESH_CLAIM_TOKEN in its environment: hand the token to
-what the claim protects, and have that refuse smaller ones.
+	return `Waits in the line (positions are printed to standard error), runs the command while holding the resource, renews the hold after each third of its TTL, and
+releases it when the command has ended. The command gets PUSHMESH_CLAIM_RESOURCE, PUSHMESH_CLAIM_OWNER and PUSHMESH_CLAIM_TOKEN in its environment: pass the
+token to whatever the claim protects, and let that refuse smaller tokens.
 
-Where the claim is lost, or can't be renewed, the command is stopped before the hold can have run out: SIGTERM, and SIGKILL after --kill-after, to its whole process
-group. What the command leaves in its group is killed when it ends. Signals go on to it. It runs in a process group of its own, and so can't read from a terminal.
+If the hold is lost or can't be renewed, the command is stopped before the hold can end: its process group gets SIGTERM, and SIGKILL after --kill-after.
+Processes of the group that remain when the command ends are killed. Signals are passed on to the command. It has a process group of its own, and so
+can't read from a terminal.
 
-Exit code: the command's, 128 and the signal that ended it; 124 where it was stopped since the claim was lost; 127 where it could not be started; 4 where
-the claim was not got (--no-wait, --wait); 1 and 2 for other failures and wrong usage.
+Exit code: the command's, or 128 plus the signal that ended it; 124 if it was stopped because the hold was lost; 127 if it could not be started; 4 if
+the resource was not granted (--no-wait, --wait); 1 for other failures, 2 for wrong usage.
 
   pushmesh claim run nightly/report -- ./report.sh --all
   pushmesh claim run deploy/web --ttl 1m --wait 10m -- make deploy`

@@ -18,33 +18,33 @@ import (
 
 const description = `Deliver messages from backends to very many connected clients.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 time is over (sub --count not reached within --timeout),
-4 a claim is not held (claim).
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout (sub --count not reached within --timeout),
+4 the claim is not held (claim).
 Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_EDGE.`
 
 // grammar is every subcommand. Its tags are the help texts.
 type grammar struct {
 	Dev        devCmd        `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
-	Pub        pubCmd        `cmd:"" help:"Publish a message, or one for each line of the input."`
+	Pub        pubCmd        `cmd:"" help:"Publish a message, or one message for each line of the input."`
 	Cancel     cancelCmd     `cmd:"" help:"Withdraw scheduled messages."`
-	Sub        subCmd        `cmd:"" help:"Subscribe and print what comes."`
-	History    historyCmd    `cmd:"" help:"Print what a durable topic's log holds."`
-	Claim      claimCmd      `cmd:"" help:"Claim resources, wait in line for them, and run commands while they are held."`
-	Namespace  namespaceCmd  `cmd:"" help:"Change and show the policies of topic prefixes."`
-	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user, everywhere in the mesh."`
-	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions gave up."`
-	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and say what to do."`
-	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed, and who comes and goes."`
-	Events     eventsCmd     `cmd:"" help:"Print what happens in the mesh: connects, disconnects, subscriptions, dead letters."`
-	Model      modelCmd      `cmd:"" help:"Keep models that rank, and roll a new version back."`
-	Rank       rankCmd       `cmd:"" help:"Rank candidates from a file, and print the best with their scores."`
+	Sub        subCmd        `cmd:"" help:"Subscribe, and print each message that arrives."`
+	History    historyCmd    `cmd:"" help:"Print the messages in a durable topic's log."`
+	Claim      claimCmd      `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
+	Namespace  namespaceCmd  `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
+	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
+	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions or groups gave up."`
+	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and advise what to do."`
+	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed to topics, and who joins and leaves."`
+	Events     eventsCmd     `cmd:"" help:"Print events of the mesh: connects, disconnects, subscriptions, dead letters."`
+	Model      modelCmd      `cmd:"" help:"Store models for ranking, and roll back a new version."`
+	Rank       rankCmd       `cmd:"" help:"Rank candidates from a file, and print the best ones with their scores."`
 	Rebalance  rebalanceCmd  `cmd:"" help:"Have an edge send a share of its connections to the other edges."`
 	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
 	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
-	Health     healthCmd     `cmd:"" help:"Ask a process how it is: exit code 0 where it is ready."`
-	Session    sessionCmd    `cmd:"" help:"Change what connections are ranked for."`
+	Health     healthCmd     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
+	Session    sessionCmd    `cmd:"" help:"Change the profiles that messages are ranked for."`
 	Shard      shardCmd      `cmd:"" help:"Move shards between the databases of a mesh."`
-	Top        topCmd        `cmd:"" help:"Show a mesh: nodes, connections, rates, latencies, queues; refreshes itself."`
+	Top        topCmd        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
@@ -114,7 +114,7 @@ func misread(err error) error {
 func readable(args []string) error {
 	for i, arg := range args {
 		if !utf8.ValidString(arg) {
-			return fmt.Errorf("argument %d, %q, is not UTF-8: what is not text goes into the payload (pub --file)", i+1, arg)
+			return fmt.Errorf("argument %d, %q, is not UTF-8: binary data is published with pub --file", i+1, arg)
 		}
 	}
 	return nil

@@ -14,30 +14,30 @@ import (
 
 type devCmd struct {
 	Data      string `default:"data" type:"path" placeholder:"DIR" help:"Folder of the database (${default})."`
-	PortsFrom int    `default:"7400" placeholder:"N" help:"First port: edge N, router N+1, compute N+2, store N+3, and their HTTP 80 higher; 0: free ports (${default})."`
+	PortsFrom int    `default:"7400" placeholder:"N" help:"First port: edge N, router N+1, compute N+2, store N+3; their HTTP ports are 80 higher. 0: any free ports (${default})."`
 
-	EdgeListen    string `placeholder:"HOST:PORT" help:"Where subscribers connect."`
-	EdgeHTTP      string `name:"edge-http" placeholder:"HOST:PORT" help:"The edge's health and metrics."`
-	RouterListen  string `placeholder:"HOST:PORT" help:"The public gRPC API."`
-	RouterHTTP    string `name:"router-http" placeholder:"HOST:PORT" help:"The router's health and metrics."`
-	ComputeListen string `placeholder:"HOST:PORT" help:"Compute's gRPC."`
-	ComputeHTTP   string `name:"compute-http" placeholder:"HOST:PORT" help:"Compute's health and metrics."`
-	StoreListen   string `placeholder:"HOST:PORT" help:"The store's gRPC."`
-	StoreHTTP     string `name:"store-http" placeholder:"HOST:PORT" help:"The store's health and metrics."`
+	EdgeListen    string `placeholder:"HOST:PORT" help:"Address for subscribers (TCP)."`
+	EdgeHTTP      string `name:"edge-http" placeholder:"HOST:PORT" help:"Address of the edge's health and metrics."`
+	RouterListen  string `placeholder:"HOST:PORT" help:"Address of the public gRPC API."`
+	RouterHTTP    string `name:"router-http" placeholder:"HOST:PORT" help:"Address of the router's health and metrics."`
+	ComputeListen string `placeholder:"HOST:PORT" help:"Address of the compute node's gRPC API."`
+	ComputeHTTP   string `name:"compute-http" placeholder:"HOST:PORT" help:"Address of the compute node's health and metrics."`
+	StoreListen   string `placeholder:"HOST:PORT" help:"Address of the store's gRPC API."`
+	StoreHTTP     string `name:"store-http" placeholder:"HOST:PORT" help:"Address of the store's health and metrics."`
 
 	ProducerRate     int           `default:"100000" placeholder:"N" help:"Messages a second that one producer may publish (${default})."`
 	ProducerInFlight int           `default:"10000" placeholder:"N" help:"Messages that one producer may have unanswered (${default})."`
 	Loops            int           `default:"0" placeholder:"N" help:"Event loops of the edge; 0: one per core."`
-	Poller           string        `enum:"auto,epoll,net" default:"auto" help:"Who tells the edge what happens to connections: auto, epoll (Linux) or net (every system, slower) (${default})."`
-	LogLevel         string        `enum:"debug,info,warn,error" default:"warn" help:"debug, info, warn or error (${default})."`
+	Poller           string        `enum:"auto,epoll,net" default:"auto" help:"Source of socket events: auto, epoll (Linux) or net (every system, slower) (${default})."`
+	LogLevel         string        `enum:"debug,info,warn,error" default:"warn" help:"Lowest level that is logged: debug, info, warn or error (${default})."`
 	Grace            time.Duration `default:"15s" placeholder:"D" help:"How long a planned stop may take (${default})."`
 
-	Replay string `type:"existingfile" placeholder:"FILE" help:"Once up, play this recorded chat (see replay)."`
-	Exit   bool   `help:"With --replay: stop after it, with its result as the last line and its exit code."`
+	Replay string `type:"existingfile" placeholder:"FILE" help:"When the mesh is up, play this recorded chat (see pushmesh replay)."`
+	Exit   bool   `help:"With --replay: stop when it ends, with its result as the last line and its exit code."`
 }
 
 func (devCmd) Help() string {
-	return `Everything listens on loopback; messages are kept in DIR/pushmesh.db over restarts. Ctrl-C stops.
+	return `Everything listens on loopback. Messages are kept in DIR/pushmesh.db and survive restarts. Ctrl-C stops the mesh.
 
   pushmesh dev
   pushmesh dev --data /tmp/mesh --ports-from 0
@@ -59,7 +59,7 @@ func (c *devCmd) settings() dev.Settings {
 // Run starts the mesh, replays what was asked for, and stays until a signal.
 func (c *devCmd) Run(ctx context.Context, stdio stdio) error {
 	if c.Exit && c.Replay == "" {
-		return usage("--exit goes with --replay")
+		return usage("--exit needs --replay")
 	}
 	if c.PortsFrom < 0 || c.PortsFrom > 65535-83 {
 		return usage("--ports-from is %d, must be 0 to %d", c.PortsFrom, 65535-83)

@@ -11,15 +11,15 @@ import (
 )
 
 type disconnectCmd struct {
-	ClientID string `name:"client-id" placeholder:"ID" help:"Connections that said this in their Hello."`
+	ClientID string `name:"client-id" placeholder:"ID" help:"Client id, as the clients sent it in their Hello."`
 	User     string `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
-	Code     string `default:"CANCELLED" help:"What they are told (${default}). It reports whether they come back by themselves: UNAVAILABLE, DRAINING or RATE_LIMITED do, FORBIDDEN does not."`
-	Reason   string `placeholder:"TEXT" help:"What they are told beside the code, for people."`
+	Code     string `default:"CANCELLED" help:"Code that the clients get (${default}). After UNAVAILABLE, DRAINING or RATE_LIMITED they reconnect by themselves; after FORBIDDEN they do not."`
+	Reason   string `placeholder:"TEXT" help:"Text that the clients get with the code."`
 	routerFlag
 }
 
 func (disconnectCmd) Help() string {
-	return `Prints how many connections were closed. Where an edge does not answer the exit code is 1: trying again is safe.
+	return `Prints how many connections were closed. If an edge does not answer, the exit code is 1; trying again is safe.
 
   pushmesh disconnect --client-id phone-7 --code FORBIDDEN --reason banned
   pushmesh disconnect --user client:phone-7 --code UNAVAILABLE --reason 'please reconnect'`

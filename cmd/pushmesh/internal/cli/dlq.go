@@ -11,14 +11,14 @@ import (
 )
 
 type dlqCmd struct {
-	List    dlqList    `cmd:"" help:"Show messages that sessions gave up, the oldest first."`
-	Replay  dlqReplay  `cmd:"" help:"Publish them again to the topics they came from, and remove them."`
-	Discard dlqDiscard `cmd:"" help:"Remove them for good."`
+	List    dlqList    `cmd:"" help:"Show dead letters, the oldest first."`
+	Replay  dlqReplay  `cmd:"" help:"Publish dead letters again to their topics, and remove them."`
+	Discard dlqDiscard `cmd:"" help:"Remove dead letters for good."`
 }
 
 func (dlqCmd) Help() string {
-	return `A session gives a message up after the namespace's max_attempts deliveries, or when its TTL is over before it was ACKed. Such
-dead letters stay until they are replayed or discarded.
+	return `A session or group gives a message up after the namespace's max_attempts, or when its TTL ends before it was ACKed. The message is
+then kept as a dead letter until it is replayed or discarded.
 
   pushmesh dlq list
   pushmesh dlq list 'orders/#' --format json
@@ -28,7 +28,7 @@ dead letters stay until they are replayed or discarded.
 }
 
 type dlqList struct {
-	Filter string `arg:"" optional:"" help:"Filter on the topic; all by default."`
+	Filter string `arg:"" optional:"" help:"Topic, or filter of topics; all by default."`
 	Limit  int    `placeholder:"N" help:"Show at most N; all by default."`
 	routerFlag
 	formatFlag
@@ -71,14 +71,14 @@ func (c *dlqList) Run(ctx context.Context, stdio stdio) error {
 
 // chosen is which letters a command means: some, or those of a filter.
 type chosen struct {
-	Filter string   `arg:"" optional:"" help:"Every dead letter whose topic matches; '#' is all of them."`
-	ID     []uint64 `placeholder:"ID" help:"This dead letter (repeat for more), as list names it."`
+	Filter string   `arg:"" optional:"" help:"Dead letters whose topic matches this filter; '#' matches all."`
+	ID     []uint64 `placeholder:"ID" help:"Id of a dead letter, as list prints it; may be given several times."`
 	routerFlag
 }
 
 func (c *chosen) check() error {
 	if (c.Filter == "") == (len(c.ID) == 0) {
-		return usage("name either a filter, or dead letters by --id")
+		return usage("give either a filter, or dead letters by --id")
 	}
 	return nil
 }
@@ -89,15 +89,15 @@ func (c *chosen) none(w io.Writer) error {
 	if c.Filter == "" {
 		what = "there is no dead letter with such an id"
 	}
-	_, err := fmt.Fprintf(w, "pushmesh: %s: pushmesh dlq list shows those that there are\n", what)
+	_, err := fmt.Fprintf(w, "pushmesh: %s (pushmesh dlq list shows all)\n", what)
 	return err
 }
 
 type dlqReplay struct{ chosen }
 
 func (dlqReplay) Help() string {
-	return `Every subscriber of the topic gets the message again, with a new seq. It is published once, also if this command is repeated.
-The exit code is 1 if some could not be published; they stay.
+	return `Every subscriber of the topic gets the message again, with a new seq. It is published only once, even if this command is repeated.
+The exit code is 1 if some could not be published; these are kept.
 
   pushmesh dlq replay --id 17
   pushmesh dlq replay 'orders/#'`
@@ -118,7 +118,7 @@ func (c *dlqReplay) Run(ctx context.Context, stdio stdio) error {
 			return c.none(stdio.err)
 		}
 		for _, f := range answer.GetFailures() {
-			fmt.Fprintf(stdio.err, "pushmesh: dead letter %d stays: %s: %s\n", f.GetId(), codeName(f.GetCode()), f.GetError())
+			fmt.Fprintf(stdio.err, "pushmesh: dead letter %d was not replayed and is kept: %s: %s\n", f.GetId(), codeName(f.GetCode()), f.GetError())
 		}
 		if answer.GetFailed() > 0 {
 			fmt.Fprintf(stdio.err, "pushmesh: %d could not be replayed\n", answer.GetFailed())

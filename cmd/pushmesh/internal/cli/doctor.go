@@ -8,16 +8,16 @@ import (
 )
 
 type doctorCmd struct {
-	JSON     bool          `name:"json" help:"Print one object: sound, and findings with level, check, subject, found and advice."`
-	NoProbe  bool          `help:"Publish nothing."`
-	Skew     time.Duration `default:"500ms" placeholder:"D" help:"How far clocks may be apart before it is told (${default}); above 5s it is a failure."`
-	Patience time.Duration `default:"5s" placeholder:"D" help:"How long a node may take to answer, and a probe message to come (${default})."`
+	JSON     bool          `name:"json" help:"Print one JSON object: sound, and findings with level, check, subject, found and advice."`
+	NoProbe  bool          `help:"Don't publish the probe messages."`
+	Skew     time.Duration `default:"500ms" placeholder:"D" help:"How far apart clocks may be without a warning (${default}); above 5s is a failure."`
+	Patience time.Duration `default:"5s" placeholder:"D" help:"How long to wait for each node's answer and each probe message (${default})."`
 	routerFlag
 }
 
 func (doctorCmd) Help() string {
-	return `Looks at every node from here: reachability, readiness, versions, clocks, open files, NATS, the databases' settings (asked of the stores), and a
-message through every router to every edge, durable and ephemeral. Each finding says what to do. Exit code 1 where something failed.
+	return `Examines every node from this machine: reachability, readiness, versions, clocks, open files, NATS, the databases' settings (asked of the stores), and a
+message through every router to every edge, durable and ephemeral. Each finding says what to do. The exit code is 1 if something failed.
 
   pushmesh doctor
   pushmesh doctor --router 10.0.0.1:7401 --json`

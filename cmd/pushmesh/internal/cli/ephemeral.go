@@ -43,8 +43,8 @@ func noteUnkept(w io.Writer, n *pushmeshv1.Namespace, topic string) {
 	case n == nil || n.GetPolicy().GetDurable():
 	case n.GetPrefix() == defaultPrefix:
 		first, _, _ := strings.Cut(topic, "/")
-		fmt.Fprintf(w, "ephemeral: no durable namespace covers %s, so that nothing is kept (pushmesh namespace put %s --durable changes that)\n", topic, first)
+		fmt.Fprintf(w, "%s is ephemeral, because no durable namespace covers it: its messages are not stored (pushmesh namespace put %s --durable changes that)\n", topic, first)
 	default:
-		fmt.Fprintf(w, "ephemeral: namespace %s is not durable, so that nothing is kept of %s\n", n.GetPrefix(), topic)
+		fmt.Fprintf(w, "%[2]s is ephemeral, because namespace %[1]s is not durable: its messages are not stored\n", n.GetPrefix(), topic)
 	}
 }

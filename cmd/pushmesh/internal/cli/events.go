@@ -23,7 +23,7 @@ type eventsCmd struct {
 }
 
 func (eventsCmd) Help() string {
-	return `Prints what happens in the mesh, each event as a line of JSON (pushmesh.v1.Event), from now on.
+	return `Prints each event from now on as a line of JSON (pushmesh.v1.Event).
 
   pushmesh events
   pushmesh events connect disconnect
@@ -48,7 +48,7 @@ func (c *eventsCmd) filters() (all []string) {
 func (c *eventsCmd) Run(ctx context.Context, stdio stdio) error {
 	for _, f := range c.filters() {
 		if events.KindsOf(f) == 0 {
-			return usage("%s: there is no such kind of events", strings.TrimPrefix(f, events.Root+"/"))
+			return usage("%s is not a kind of events (pushmesh events --help lists them)", strings.TrimPrefix(f, events.Root+"/"))
 		}
 	}
 	sub := &subCmd{Filters: c.filters(), GRPC: true, Count: c.Count, Timeout: c.Timeout, routerFlag: c.routerFlag, show: showEvent}

@@ -30,7 +30,7 @@ func (e exitError) Error() string        { return fmt.Sprintf("exit code %d", in
 func (e exitError) Is(target error) bool { return target == errReported }
 
 // errTimeout is wrapped by what ends with exitTimeout.
-var errTimeout = errors.New("time is over")
+var errTimeout = errors.New("timeout")
 
 // errReported ends with a failure that the output has told already.
 var errReported = errors.New("reported")

@@ -21,7 +21,7 @@ func TestFirstHourMesh(t *testing.T) {
 		t.Fatal(err)
 	}
 	const never = " (trying the same again will not help)\n"
-	const unkept = "ephemeral: no durable namespace covers nosuch/x, so that nothing is kept (pushmesh namespace put nosuch --durable changes that)\n"
+	const unkept = "nosuch/x is ephemeral, because no durable namespace covers it: its messages are not stored (pushmesh namespace put nosuch --durable changes that)\n"
 	must(t, "", with(m.router, "namespace", "put", "ticks", "--overflow", "conflate")...)
 	must(t, "", with(m.router, "namespace", "put", "orders", "--durable", "--retention", "2d")...)
 	const table = "PREFIX  DURABLE  RETENTION  ACK TIMEOUT  OVERFLOW  VERSION  BUILT IN\n"
@@ -29,12 +29,12 @@ func TestFirstHourMesh(t *testing.T) {
 		{"publish to no namespace", with(m.router, "pub", "nosuch/x", "hello"), 0, "-\tID\n", unkept},
 		{"publish to a namespace that is ephemeral", with(m.router, "pub", "ticks/x", "hello"), 0, "-\tID\n", ""},
 		{"history of an ephemeral topic", with(m.router, "history", "nosuch/x"), 0, "", unkept},
-		{"history of a namespace that is ephemeral", with(m.router, "history", "ticks/x"), 0, "", "ephemeral: namespace ticks is not durable, so that nothing is kept of ticks/x\n"},
+		{"history of a namespace that is ephemeral", with(m.router, "history", "ticks/x"), 0, "", "ticks/x is ephemeral, because namespace ticks is not durable: its messages are not stored\n"},
 		{"history of an empty topic", with(m.router, "history", "room/9/chat"), 0, "", ""},
 		{
 			"put without the flags of before", with(m.router, "namespace", "put", "orders", "--client-publish"), 2, "",
-			"pushmesh: namespace orders is durable, and this would make it ephemeral: no message would be kept any more. " +
-				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n",
+			"pushmesh: namespace orders is durable, and this command would make it ephemeral: messages would no longer be stored. " +
+				"Give --durable too, or use pushmesh namespace set, which changes only what you name, or confirm with --force\n",
 		},
 		{
 			"put says what changes", with(m.router, "namespace", "put", "orders", "--durable", "--client-publish"), 0,
@@ -46,12 +46,12 @@ func TestFirstHourMesh(t *testing.T) {
 		},
 		{
 			"set names nothing", with(m.router, "namespace", "set", "orders"), 2, "",
-			"pushmesh: name what to change, like --retention 168h: pushmesh namespace set --help lists the flags\n",
+			"pushmesh: give at least one flag, like --retention 168h (pushmesh namespace set --help lists them)\n",
 		},
 		{
 			"set makes ephemeral", with(m.router, "namespace", "set", "orders", "--durable=false"), 2, "",
-			"pushmesh: namespace orders is durable, and this would make it ephemeral: no message would be kept any more. " +
-				"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force\n",
+			"pushmesh: namespace orders is durable, and this command would make it ephemeral: messages would no longer be stored. " +
+				"Give --durable too, or use pushmesh namespace set, which changes only what you name, or confirm with --force\n",
 		},
 		{
 			"set makes ephemeral with --force", with(m.router, "namespace", "set", "orders", "--durable=false", "--force"), 0,
@@ -83,11 +83,11 @@ func TestFirstHourMesh(t *testing.T) {
 		},
 		{
 			"dlq replay nope", with(m.router, "dlq", "replay", "nope"), 0, "0 replayed\n",
-			"pushmesh: no dead letter's topic matches \"nope\": pushmesh dlq list shows those that there are\n",
+			"pushmesh: no dead letter's topic matches \"nope\" (pushmesh dlq list shows all)\n",
 		},
 		{
 			"dlq discard of an id that is not there", with(m.router, "dlq", "discard", "--id", "17"), 0, "0 discarded\n",
-			"pushmesh: there is no dead letter with such an id: pushmesh dlq list shows those that there are\n",
+			"pushmesh: there is no dead letter with such an id (pushmesh dlq list shows all)\n",
 		},
 	} {
 		cmd := ran(t, "", w.args...)
@@ -118,7 +118,7 @@ func steady(text string) string {
 func TestFirstHourEphemeralSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, t.TempDir())
-	const note = "nosuch/x is ephemeral, as no durable namespace covers it: there is no log, so that --ack, --from, --last and --session do nothing (pushmesh namespace put PREFIX --durable makes it durable)\n"
+	const note = "nosuch/x is ephemeral, because no durable namespace covers it: it has no log, and --ack, --from, --last and --session have no effect (pushmesh namespace put PREFIX --durable makes it durable)\n"
 	for row, flags := range map[string][]string{
 		"--ack": {"--ack"}, "--from earliest": {"--from", "earliest"}, "--from 7": {"--from", "7"}, "--last": {"--last", "3"}, "--session": {"--session", "s", "--client-id", "c"}, "live": nil,
 	} {
@@ -143,7 +143,7 @@ func TestFirstHourFutureSeq(t *testing.T) {
 	m := startMesh(t, t.TempDir())
 	must(t, "1\n2\n", with(m.router, "pub", "room/1/chat", "--lines")...)
 	sub := start(t, nil, with(m.edge, "sub", "room/1/chat", "--from", "99", "--count", "3", "--timeout", patience.String())...)
-	sub.says("room/1/chat: the log does not hold the position asked for, going on with what it has and what comes\n")
+	sub.says("room/1/chat: the log does not have the requested position; continuing with the messages that it has\n")
 	sub.says("room/1/chat\t2\t2\n")
 	must(t, "", with(m.router, "pub", "room/1/chat", "3")...)
 	if code := sub.wait(); code != 0 || sub.out.String() != "room/1/chat\t1\t1\nroom/1/chat\t2\t2\nroom/1/chat\t3\t3\n" {

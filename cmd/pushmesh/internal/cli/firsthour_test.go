@@ -82,21 +82,21 @@ func TestFirstHourUsage(t *testing.T) {
 			"--session with --from",
 			[]string{"sub", "a", "--session", "s", "--client-id", "c", "--from", "earliest"},
 			2, "",
-			"pushmesh: --from earliest does not go with --session, which begins where it stands: drop --from, or --session\n",
+			"pushmesh: --from earliest and --session exclude each other: a session begins at its stored positions\n",
 		},
 		{
 			"--session with --last",
 			[]string{"sub", "a", "--session", "s", "--client-id", "c", "--last", "3"},
 			2, "",
-			"pushmesh: --last 3 does not go with --session, which begins where it stands: drop --last, or --session\n",
+			"pushmesh: --last 3 and --session exclude each other: a session begins at its stored positions\n",
 		},
-		{"--session without --client-id", []string{"sub", "a", "--session", "s"}, 2, "", "pushmesh: a session needs --session, its name, and --client-id, whose it is\n"},
+		{"--session without --client-id", []string{"sub", "a", "--session", "s"}, 2, "", "pushmesh: a session needs --session (its name) and --client-id (its owner)\n"},
 		{"--last with --from", []string{"sub", "a", "--last", "3", "--from", "earliest"}, 2, "", "pushmesh: --from and --last exclude each other\n"},
 		{
 			"--rank-top-k with --from",
 			[]string{"sub", "a", "--rank-top-k", "1", "--from", "7"},
 			2, "",
-			"pushmesh: --rank-top-k does not go with --from 7: use live or earliest, or --session to go on where it stood\n",
+			"pushmesh: --rank-top-k does not support --from 7: use live or earliest, or --session\n",
 		},
 	} {
 		w.check(t, start(t, strings.NewReader(""), w.args...))
@@ -165,7 +165,7 @@ func TestFirstHourWrongPorts(t *testing.T) {
 	longer(t, func(timeout string) bool {
 		cmd := start(t, nil, "sub", "a", "--edge", "127.0.0.1:1", "--timeout", timeout)
 		const refused = "no connection: dial tcp 127.0.0.1:1: connect: connection refused"
-		return cmd.wait() == 3 && cmd.err.String() == "trying again: "+refused+"\npushmesh: time is over: "+timeout+" passed, and not subscribed: "+refused+"\n"
+		return cmd.wait() == 3 && cmd.err.String() == "trying again: "+refused+"\npushmesh: timeout: "+timeout+" passed, and not subscribed: "+refused+"\n"
 	})
 }
 
@@ -196,6 +196,6 @@ func TestFirstHourNoStore(t *testing.T) {
 	}()
 	longer(t, func(timeout string) bool {
 		cmd := start(t, nil, "sub", "a", "--edge", ln.Addr().String(), "--timeout", timeout)
-		return cmd.wait() == 3 && cmd.err.String() == "pushmesh: time is over: "+timeout+" passed, and not subscribed: UNAVAILABLE: "+why+"\n"
+		return cmd.wait() == 3 && cmd.err.String() == "pushmesh: timeout: "+timeout+" passed, and not subscribed: UNAVAILABLE: "+why+"\n"
 	})
 }

@@ -9,11 +9,11 @@ import (
 )
 
 type healthCmd struct {
-	URL string `arg:"" help:"Where its health is served, like http://127.0.0.1:7480/readyz."`
+	URL string `arg:"" help:"Health URL of the process, like http://127.0.0.1:7480/readyz."`
 }
 
 func (healthCmd) Help() string {
-	return `For containers whose image holds one binary and no shell. Every tier's binary has the same command.
+	return `For containers whose image has one binary and no shell. The binary of each tier has the same command.
 
   pushmesh health http://127.0.0.1:7480/readyz
   pushmesh health 'http://127.0.0.1:7481/readyz?verbose'`

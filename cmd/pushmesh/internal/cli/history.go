@@ -10,15 +10,15 @@ import (
 
 type historyCmd struct {
 	Topic string `arg:"" help:"Topic to read."`
-	From  uint64 `placeholder:"SEQ" help:"First seq to print; the oldest retained by default."`
-	Limit uint64 `placeholder:"N" help:"Print at most N messages; all up to the head by default."`
-	Epoch uint64 `placeholder:"EPOCH" help:"Fail with EPOCH_CHANGED unless the log still has this epoch."`
+	From  uint64 `placeholder:"SEQ" help:"First seq to print; by default the oldest that is retained."`
+	Limit uint64 `placeholder:"N" help:"Print at most N messages; by default all up to the head."`
+	Epoch uint64 `placeholder:"EPOCH" help:"Fail with EPOCH_CHANGED if the log has another epoch now."`
 	routerFlag
 	formatFlag
 }
 
 func (historyCmd) Help() string {
-	return `A line is TOPIC, SEQ and PAYLOAD, separated by tabs.
+	return `Prints a line for each message: TOPIC, SEQ and PAYLOAD, separated by tabs.
 
   pushmesh history room/7/chat
   pushmesh history room/7/chat --from 100 --limit 10 --format json`

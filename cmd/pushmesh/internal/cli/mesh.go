@@ -14,21 +14,21 @@ import (
 type meshCmd struct {
 	Bin              string        `default:"bin" placeholder:"DIR" help:"Folder of the tiers' binaries (${default})."`
 	NATSServer       string        `name:"nats-server" default:"nats-server" placeholder:"PATH" help:"The nats-server binary (${default})."`
-	NATSServers      int           `name:"nats-servers" default:"1" placeholder:"N" help:"How many NATS servers; several are a cluster (${default})."`
-	Postgres         string        `placeholder:"URL" help:"Database to use; by default a private server is started and removed again."`
+	NATSServers      int           `name:"nats-servers" default:"1" placeholder:"N" help:"Number of NATS servers; several form a cluster (${default})."`
+	Postgres         string        `placeholder:"URL" help:"Database to use; by default a private Postgres server is started and removed again."`
 	Dir              string        `default:"data/mesh" placeholder:"DIR" help:"Folder for logs and state.json (${default})."`
 	FreePorts        bool          `help:"Listen on free ports instead of 7400, 7401, …"`
-	Restart          bool          `help:"Start again what dies, after a second."`
+	Restart          bool          `help:"Restart a process that dies, after a second."`
 	ProducerRate     int           `default:"100000" placeholder:"N" help:"Messages a second that one producer may publish (${default})."`
 	ProducerInFlight int           `default:"10000" placeholder:"N" help:"Messages that one producer may have unanswered (${default})."`
-	LogLevel         string        `enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error (${default})."`
-	Ready            time.Duration `default:"60s" placeholder:"D" help:"How long all may take to be ready (${default})."`
-	Grace            time.Duration `default:"20s" placeholder:"D" help:"How long each may take to stop before it is killed (${default})."`
+	LogLevel         string        `enum:"debug,info,warn,error" default:"info" help:"Lowest level that is logged: debug, info, warn or error (${default})."`
+	Ready            time.Duration `default:"60s" placeholder:"D" help:"How long to wait until all processes are ready (${default})."`
+	Grace            time.Duration `default:"20s" placeholder:"D" help:"How long each process may take to stop before it is killed (${default})."`
 }
 
 func (meshCmd) Help() string {
-	return `Starts nats-server, Postgres, a store, a compute, two routers and two edges as separate processes, waits until all are ready, writes their pids and
-addresses to DIR/state.json, and stops them in reverse order on Ctrl-C.
+	return `Starts nats-server, Postgres, a store, a compute node, two routers and two edges as separate processes, waits until all are ready, writes their pids
+and addresses to DIR/state.json, and stops them in reverse order on Ctrl-C.
 
   make mesh
   pushmesh mesh --bin bin --nats-server /usr/sbin/nats-server --restart`

@@ -11,10 +11,10 @@ import (
 )
 
 type modelCmd struct {
-	Put      modelPut      `cmd:"" help:"Keep a model file as the next version of a name."`
-	List     modelList     `cmd:"" help:"Show the versions that there are, and which namespaces use them."`
-	Delete   modelDelete   `cmd:"" help:"Remove a version that no namespace uses."`
-	Rollback modelRollback `cmd:"" help:"Take the next version of a model out of every policy."`
+	Put      modelPut      `cmd:"" help:"Store a model file as the next version of a model."`
+	List     modelList     `cmd:"" help:"Show the stored versions, and the namespaces that use them."`
+	Delete   modelDelete   `cmd:"" help:"Delete a version that no namespace uses."`
+	Rollback modelRollback `cmd:"" help:"Remove the next version of a model from the policies of all namespaces."`
 }
 
 func (modelCmd) Help() string {
@@ -30,7 +30,7 @@ is a file that never changes.
 }
 
 type modelList struct {
-	Name string `arg:"" optional:"" help:"This model alone; all by default."`
+	Name string `arg:"" optional:"" help:"Only this model; all by default."`
 	routerFlag
 	formatFlag
 }
@@ -59,7 +59,7 @@ type modelDelete struct {
 }
 
 func (modelDelete) Help() string {
-	return `A version that the policy of a namespace names stays: CONFLICT says which. Its number is not used again.
+	return `A version that a namespace's policy names is not deleted: the CONFLICT error says which namespace. The number of a deleted version is not used again.
 
   pushmesh model delete clicks@4`
 }
@@ -85,8 +85,8 @@ type modelRollback struct {
 }
 
 func (modelRollback) Help() string {
-	return `Every namespace that gives a share of its calls to another version of the model goes back to the one that it pins, within a
-second. The namespaces that were changed are printed, one a line.
+	return `Every namespace that gives a share of its calls to a next version of the model uses only its pinned version again, within a
+second. Prints the namespaces that were changed, one a line.
 
   pushmesh model rollback clicks`
 }

@@ -20,16 +20,16 @@ const (
 type modelPut struct {
 	Name       string        `arg:"" help:"Name of the model: a-z, 0-9, - and _."`
 	File       string        `arg:"" type:"existingfile" help:"The model, as LightGBM or XGBoost saved it."`
-	FileFormat string        `enum:"any,lightgbm,xgboost-binary,xgboost-json" default:"any" help:"What the file must be: lightgbm, xgboost-binary or xgboost-json; any by default."`
+	FileFormat string        `enum:"any,lightgbm,xgboost-binary,xgboost-json" default:"any" help:"Format that the file must have: lightgbm, xgboost-binary or xgboost-json; any by default."`
 	Columns    []string      `placeholder:"NAMES" help:"Names of the columns in order, separated by commas, for a file that has none."`
-	Comment    string        `placeholder:"TEXT" help:"Kept with the version."`
-	Timeout    time.Duration `default:"2m" placeholder:"D" help:"How long it may take to send, check and store the file (${default})."`
+	Comment    string        `placeholder:"TEXT" help:"A comment, stored with the version."`
+	Timeout    time.Duration `default:"2m" placeholder:"D" help:"How long sending, checking and storing the file may take (${default})."`
 	routerFlag
 	formatFlag
 }
 
 func (modelPut) Help() string {
-	return `The file is checked before it is kept: what can't be read is refused. The same file as the newest version is that version, so
+	return `The file is checked before it is stored: one that can't be read is refused. A file that equals the newest version makes no new one, so
 that trying again does no harm.
 
   pushmesh model put clicks model.txt

@@ -15,15 +15,15 @@ import (
 )
 
 type namespaceCmd struct {
-	Put    namespacePut    `cmd:"" help:"Set the whole policy of a prefix. What no flag names gets its default."`
-	Set    namespaceSet    `cmd:"" help:"Change the policy of a prefix. What no flag names stays."`
+	Put    namespacePut    `cmd:"" help:"Set the whole policy of a prefix: fields without a flag get their defaults."`
+	Set    namespaceSet    `cmd:"" help:"Change parts of a prefix's policy: fields without a flag stay as they are."`
 	Get    namespaceGet    `cmd:"" help:"Show the policy of a prefix."`
 	List   namespaceList   `cmd:"" help:"Show all policies."`
-	Delete namespaceDelete `cmd:"" help:"Remove the policy of a prefix; built-in ones stay."`
+	Delete namespaceDelete `cmd:"" help:"Delete the policy of a prefix, unless it is a built-in one."`
 }
 
 func (namespaceCmd) Help() string {
-	return `A namespace is a topic prefix of whole levels; the longest one that matches a topic wins. "default" holds the policy
+	return `A namespace is a topic prefix of whole levels with a policy; the longest prefix that matches a topic applies. "default" holds the policy
 of topics that no prefix covers.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s
@@ -38,23 +38,23 @@ type namespacePut struct{ policyFlags }
 // policyFlags are a policy. Their names are those of pushmesh.v1.Policy's fields.
 type policyFlags struct {
 	Prefix           string        `arg:"" help:"Topic prefix, like orders or tenant/7."`
-	Durable          bool          `help:"Keep messages in the log."`
-	Retention        time.Duration `placeholder:"D" help:"How long they stay (24h; at most 8784h)."`
-	AckTimeout       time.Duration `placeholder:"D" help:"Redeliver what is not ACKed for so long (2s)."`
-	MaxRedeliveries  *uint32       `placeholder:"N" help:"Redeliveries on one connection (2)."`
-	MaxAttempts      uint32        `placeholder:"N" help:"Attempts over all connections before the dead-letter topic (16)."`
-	DeadLetterTopic  string        `placeholder:"TOPIC" help:"Where given-up messages go ($$dead/PREFIX)."`
-	Overflow         string        `enum:"default,drop-oldest,conflate,disconnect" default:"default" help:"For subscribers that can't keep up: default, drop-oldest, conflate or disconnect."`
-	Presence         bool          `help:"Presence is kept for its topics."`
-	MaxPayload       uint32        `placeholder:"BYTES" help:"Largest payload (262144)."`
+	Durable          bool          `help:"Store messages in a log."`
+	Retention        time.Duration `placeholder:"D" help:"How long messages stay in the log (24h; at most 8784h)."`
+	AckTimeout       time.Duration `placeholder:"D" help:"Send a message again that is not ACKed within this time (2s)."`
+	MaxRedeliveries  *uint32       `placeholder:"N" help:"How often a message is sent again on one connection (2)."`
+	MaxAttempts      uint32        `placeholder:"N" help:"Attempts on all connections together before a message becomes a dead letter (16)."`
+	DeadLetterTopic  string        `placeholder:"TOPIC" help:"Topic to which dead letters are published ($$dead/PREFIX)."`
+	Overflow         string        `enum:"default,drop-oldest,conflate,disconnect" default:"default" help:"What happens when a subscriber's queue is full: default, drop-oldest, conflate or disconnect."`
+	Presence         bool          `help:"Keep presence of its topics (see pushmesh presence)."`
+	MaxPayload       uint32        `placeholder:"BYTES" help:"Largest payload, in bytes (262144)."`
 	ProducerRate     uint32        `placeholder:"N" help:"Messages a second from one producer (the router's setting)."`
 	ProducerInFlight uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
-	ClientPublish    bool          `help:"Clients may publish over their connection."`
+	ClientPublish    bool          `help:"Let clients publish over their connections."`
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
-	DeliveredEvents  bool          `help:"ACKs of durable messages are events ($events/delivered/…) while somebody subscribes to those."`
-	Rank             string        `type:"existingfile" placeholder:"FILE" help:"How to rank: a RankPolicy as JSON."`
-	Claims           string        `type:"existingfile" placeholder:"FILE" help:"How resources are claimed: a ClaimPolicy as JSON; {} are the defaults."`
-	Force            bool          `help:"Also where a durable namespace becomes ephemeral, so that its messages are kept no longer."`
+	DeliveredEvents  bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
+	Rank             string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
+	Claims           string        `type:"existingfile" placeholder:"FILE" help:"Claim policy: a ClaimPolicy as JSON; {} has the defaults."`
+	Force            bool          `help:"Allow a durable namespace to become ephemeral, which stops storing its messages."`
 	routerFlag
 	formatFlag
 }
@@ -97,7 +97,7 @@ func duration(d time.Duration) *durationpb.Duration {
 }
 
 func (namespacePut) Help() string {
-	return `A policy is replaced as a whole, and what changes is said; pushmesh namespace set changes what flags name alone.
+	return `Replaces the policy as a whole, and prints what changes; pushmesh namespace set changes only the fields that flags name.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
   pushmesh namespace put ticks --overflow conflate
@@ -142,7 +142,7 @@ func (c *policyFlags) store(ctx context.Context, stdio stdio, api pushmeshv1.Nam
 // warnLagging names processes that may not go by a change yet.
 func warnLagging(w io.Writer, lagging []string) {
 	if len(lagging) > 0 {
-		_, _ = fmt.Fprintf(w, "the change is made, but %s may not know of it yet: wait with publishing until their metric pushmesh_<tier>_namespaces_version is that of the other nodes\n", strings.Join(lagging, ", "))
+		_, _ = fmt.Fprintf(w, "the change is stored, but %s may not use it yet: publish only when their metric pushmesh_<tier>_namespaces_version equals that of the other nodes\n", strings.Join(lagging, ", "))
 	}
 }
 
@@ -195,7 +195,7 @@ type namespaceDelete struct {
 }
 
 func (namespaceDelete) Help() string {
-	return `Its topics follow the next shorter prefix from then on.
+	return `From then on the next shorter prefix applies to its topics.
 
   pushmesh namespace delete orders`
 }

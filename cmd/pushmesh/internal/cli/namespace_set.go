@@ -18,7 +18,7 @@ import (
 type namespaceSet struct{ policyFlags }
 
 func (namespaceSet) Help() string {
-	return `Changes what flags name in the policy of a prefix, and leaves the rest; a prefix without a policy gets one. --FLAG=false switches off what is on, and
+	return `Changes the fields of a prefix's policy that flags name, and no others; a prefix without a policy gets one. --FLAG=false switches off what is on, and
 a number or duration of 0 sets the default.
 
   pushmesh namespace set orders --retention 168h
@@ -39,7 +39,7 @@ func (c *namespaceSet) Run(ctx context.Context, stdio stdio, parsed *kong.Contex
 		}
 		after := proto.CloneOf(before)
 		if merge(after, given, parsed) == 0 {
-			return usage("name what to change, like --retention 168h: pushmesh namespace set --help lists the flags")
+			return usage("give at least one flag, like --retention 168h (pushmesh namespace set --help lists them)")
 		}
 		return c.store(ctx, stdio, api, before, after)
 	})
@@ -86,8 +86,8 @@ func (c *policyFlags) keepsDurable(before, after *pushmeshv1.Policy) error {
 	if !before.GetDurable() || after.GetDurable() || c.Force {
 		return nil
 	}
-	return usage("namespace %s is durable, and this would make it ephemeral: no message would be kept any more. "+
-		"Give --durable too, or change what you name alone with pushmesh namespace set, or insist with --force", c.Prefix)
+	return usage("namespace %s is durable, and this command would make it ephemeral: messages would no longer be stored. "+
+		"Give --durable too, or use pushmesh namespace set, which changes only what you name, or confirm with --force", c.Prefix)
 }
 
 // changes says what is another value in a policy: "durable true -> false, retention 48h0m0s ->

@@ -15,13 +15,13 @@ import (
 )
 
 type presenceCmd struct {
-	Count presenceCount `cmd:"" help:"Count who is subscribed to topics."`
-	List  presenceList  `cmd:"" help:"Show who is subscribed to a topic."`
-	Watch presenceWatch `cmd:"" help:"Show who is there, then who comes and goes."`
+	Count presenceCount `cmd:"" help:"Count the connections that are subscribed to topics."`
+	List  presenceList  `cmd:"" help:"Show the connections that are subscribed to a topic."`
+	Watch presenceWatch `cmd:"" help:"Show the members of topics, then each join and leave."`
 }
 
 func (presenceCmd) Help() string {
-	return `A member of a topic is a connection with a subscription that matches it, once however many do. list and watch need presence in the policy of
+	return `A member of a topic is a connection with at least one subscription that matches it. list and watch need presence in the policy of
 the topic's namespace.
 
   pushmesh namespace put room --durable --presence
@@ -69,7 +69,7 @@ func silent(stdio stdio, edges uint32) error {
 	if edges == 0 {
 		return nil
 	}
-	fmt.Fprintf(stdio.err, "pushmesh: %d edges did not answer in time: their members are missing here\n", edges)
+	fmt.Fprintf(stdio.err, "pushmesh: %d edges did not answer in time: the counts lack their members\n", edges)
 	return errReported
 }
 
@@ -110,14 +110,14 @@ func (c *presenceList) Run(ctx context.Context, stdio stdio) error {
 }
 
 type presenceWatch struct {
-	Filter string `arg:"" help:"Topic, or filter with wildcards: then those are members who name a topic."`
+	Filter string `arg:"" help:"Topic, or filter with wildcards; of a filter, members are subscriptions to a topic without wildcards."`
 	routerFlag
 	formatFlag
 }
 
 func (presenceWatch) Help() string {
-	return `Each line is a member: = was there at the beginning, + joined, - left. Where the watch ends and trying again can help, it begins anew, with
-everybody who is there then.`
+	return `Prints a line for each member: = was there at the beginning, + joined, - left. If the watch ends with an error that may pass, it begins again and
+prints all members that are there then.`
 }
 
 // Run prints until it is interrupted.
@@ -132,7 +132,7 @@ func (c *presenceWatch) Run(ctx context.Context, stdio stdio) error {
 			if e == nil || e.RetryAfter == 0 {
 				return err
 			}
-			fmt.Fprintf(stdio.err, "pushmesh: %s: watching anew\n", explain(err))
+			fmt.Fprintf(stdio.err, "pushmesh: %s: watching again\n", explain(err))
 			select {
 			case <-time.After(e.RetryAfter):
 			case <-ctx.Done():

@@ -17,17 +17,17 @@ import (
 
 type pubCmd struct {
 	Topic     string        `arg:"" help:"Topic to publish to."`
-	Payload   *string       `arg:"" optional:"" help:"The message; standard input without it."`
-	Lines     bool          `help:"Publish every line of the input as a message, in order and each once."`
+	Payload   *string       `arg:"" optional:"" help:"Payload of the message; standard input by default."`
+	Lines     bool          `help:"Publish each line of the input as a message, in order and exactly once."`
 	File      string        `type:"existingfile" placeholder:"FILE" help:"Read the input from a file."`
-	Header    []string      `sep:"none" placeholder:"NAME=VALUE" help:"Header; may be given often."`
-	Feature   []string      `sep:"none" placeholder:"NAME=NUMBER" help:"What content filters and ranking see beside payload and headers; may be given often. Subscribers don't get it."`
-	TTL       time.Duration `name:"ttl" placeholder:"D" help:"After this time the message need not be delivered."`
-	DeliverAt time.Time     `placeholder:"TIME" help:"Publish it then, like 2027-01-31T08:00:00Z; at most 366 days ahead."`
-	Delay     time.Duration `placeholder:"D" help:"Publish it after this time."`
-	DedupeKey string        `placeholder:"KEY" help:"A second publish with this key answers with the first result."`
-	Priority  uint32        `placeholder:"0-9" help:"Orders between topics."`
-	Timeout   time.Duration `default:"15s" placeholder:"D" help:"How long to wait for an answer (${default})."`
+	Header    []string      `sep:"none" placeholder:"NAME=VALUE" help:"Header; may be given several times."`
+	Feature   []string      `sep:"none" placeholder:"NAME=NUMBER" help:"Number for content filters and ranking, which subscribers don't get; may be given several times."`
+	TTL       time.Duration `name:"ttl" placeholder:"D" help:"Don't deliver the message after this time."`
+	DeliverAt time.Time     `placeholder:"TIME" help:"Publish the message at this time, like 2027-01-31T08:00:00Z; at most 366 days ahead."`
+	Delay     time.Duration `placeholder:"D" help:"Publish the message after this time."`
+	DedupeKey string        `placeholder:"KEY" help:"Dedupe key: a second message with the same key is not stored, and answered with the first result."`
+	Priority  uint32        `placeholder:"0-9" help:"Priority between messages of different topics; higher ones are sent first."`
+	Timeout   time.Duration `default:"15s" placeholder:"D" help:"How long to wait for the answer (${default})."`
 	routerFlag
 	formatFlag
 
@@ -47,7 +47,7 @@ func (pubCmd) Help() string {
 func (c *pubCmd) check() error {
 	switch {
 	case c.Payload != nil && (c.Lines || c.File != ""):
-		return usage("PAYLOAD excludes --lines and --file: give one of them")
+		return usage("PAYLOAD, --lines and --file exclude each other")
 	case c.Lines && c.DedupeKey != "":
 		return usage("--dedupe-key is for one message, not for --lines")
 	case !c.DeliverAt.IsZero() && c.Delay != 0:

@@ -19,19 +19,19 @@ const maxRanked = 64 << 20
 
 type rankCmd struct {
 	File    string        `arg:"" optional:"" type:"existingfile" help:"Candidates: LibSVM lines, or lines of JSON; standard input without it."`
-	Query   string        `type:"existingfile" placeholder:"FILE" help:"How many candidates each query has, a number on each line."`
-	Prefix  string        `placeholder:"TEXT" help:"Goes before the indices of LibSVM features to make their names, like Column_ or f."`
-	Top     uint32        `placeholder:"K" help:"Best so many of each query; all by default."`
-	Timeout time.Duration `default:"15s" placeholder:"D" help:"How long to wait for the answer to a query (${default})."`
+	Query   string        `type:"existingfile" placeholder:"FILE" help:"File with the number of candidates of each query, one number a line."`
+	Prefix  string        `placeholder:"TEXT" help:"Text before the index of a LibSVM feature that makes its name, like Column_ or f."`
+	Top     uint32        `placeholder:"K" help:"Print the best K of each query; all by default."`
+	Timeout time.Duration `default:"15s" placeholder:"D" help:"How long to wait for each query's answer (${default})."`
 	rankingFlags
 	routerFlag
 	formatFlag
 }
 
 func (rankCmd) Help() string {
-	return `A line is QUERY, PLACE, SCORE and ID, separated by tabs, and with --explain what made the score. A LibSVM line's id is its
-number in the file; lines with the same qid are one query. A line of JSON has id, features, headers, priority, published_at,
-vector, topic.
+	return `Prints a line for each candidate: QUERY, PLACE, SCORE and ID, separated by tabs, and with --explain the parts of the score. The id of a
+LibSVM line is its number in the file; lines with the same qid are one query. A candidate in JSON is an object on one line with id,
+features, headers, priority, published_at, vector, topic.
 
   pushmesh rank docs.txt --query docs.query --weights 5=1,17=0.5 --top 3 --explain
   pushmesh rank items.jsonl --expression 'features.quality * profile.quality - age / 3600.0' --profile quality=2
@@ -126,7 +126,7 @@ func (c *rankCmd) rank(
 			return err
 		}
 		if n := answer.GetFiltered(); n > 0 {
-			fmt.Fprintf(stdio.err, "query %d: the filter left out %d of %d\n", query, n, len(lines))
+			fmt.Fprintf(stdio.err, "query %d: the filter removed %d of %d candidates\n", query, n, len(lines))
 		}
 		if err := c.print(stdio.out, query, lines, answer); err != nil {
 			return err

@@ -16,15 +16,15 @@ type rankingFlags struct {
 	Weights    []string `placeholder:"NAME=WEIGHT" help:"Score by weighted features, separated by commas."`
 	Expression string   `placeholder:"TEXT" help:"Score by a CEL expression."`
 	Model      string   `placeholder:"NAME[@VERSION]" help:"Score by a stored model, the newest version by default."`
-	Output     uint32   `placeholder:"N" help:"Which output of a model with several, from 0."`
+	Output     uint32   `placeholder:"N" help:"Output of a model with several, counted from 0."`
 	Embedding  string   `enum:"dot,cosine," default:"" placeholder:"dot|cosine" help:"Score by the candidates' vectors and --vector."`
 	Vector     []string `placeholder:"NUMBERS" help:"For --embedding: the vector to compare with, separated by commas."`
 	Namespace  string   `placeholder:"PREFIX" help:"Score by the rank policy of a namespace."`
-	Request    string   `type:"existingfile" placeholder:"FILE" help:"A RankRequest as JSON, without candidates; flags go before what it says."`
-	Filter     string   `placeholder:"TEXT" help:"A CEL expression, true for candidates that stay."`
-	Diversify  string   `placeholder:"KEY:N" help:"At most N of a topic, header:NAME or feature:NAME among the best."`
-	Profile    []string `placeholder:"NAME=VALUE" help:"Features of the one the ranking is for, separated by commas."`
-	Explain    bool     `help:"Say what made each score, by weights or a model; expressions and embeddings have no parts."`
+	Request    string   `type:"existingfile" placeholder:"FILE" help:"A RankRequest as JSON, without candidates; flags override its fields."`
+	Filter     string   `placeholder:"TEXT" help:"CEL expression that is true for the candidates to keep."`
+	Diversify  string   `placeholder:"KEY:N" help:"At most N candidates with one topic, header:NAME or feature:NAME among the best."`
+	Profile    []string `placeholder:"NAME=VALUE" help:"Features of the user that the ranking is for, separated by commas."`
+	Explain    bool     `help:"Print the parts of each score, of weights or a model; expressions and embeddings have no parts."`
 }
 
 // request of the flags, without candidates.
@@ -108,10 +108,10 @@ func (f *rankingFlags) scorer(r *pushmeshv1.RankRequest) error {
 		}
 	}
 	if given != 1 {
-		return usage("one of --weights, --expression, --model, --embedding and --namespace says how to score, or --request does; there are %d", given)
+		return usage("give exactly one of --weights, --expression, --model, --embedding and --namespace, or a scorer in --request; there are %d", given)
 	}
 	if r.GetEmbedding() != nil && len(r.GetProfileVector()) == 0 {
-		return usage("--embedding goes with --vector")
+		return usage("--embedding and --vector need each other")
 	}
 	return nil
 }

@@ -12,14 +12,14 @@ import (
 
 type rebalanceCmd struct {
 	Edge   string        `arg:"" help:"Id of the edge; pushmesh top shows them."`
-	Share  float64       `required:"" placeholder:"0.2" help:"Of its connections, above 0 and up to 1."`
-	Within time.Duration `default:"30s" help:"They are told to go spread over this time, up to an hour."`
+	Share  float64       `required:"" placeholder:"0.2" help:"Share of the edge's connections, above 0 and at most 1."`
+	Within time.Duration `default:"30s" help:"Time over which the connections are sent away, at most an hour."`
 	routerFlag
 }
 
 func (rebalanceCmd) Help() string {
-	return `Connections are chosen at random. Their clients go to the other edges' --public-address or, where none is known, to another of the
-addresses they have. Prints how many are told; the command does not wait for them. Another call takes the place of what is left of the one before.
+	return `Connections are chosen at random. Their clients reconnect to the --public-address of another edge or, if none is known, to another of
+their own addresses. Prints the number of connections, and does not wait for them. A second call replaces what an earlier one has not done yet.
 
   pushmesh rebalance edge-1 --share 0.2 --within 30s`
 }
@@ -45,6 +45,6 @@ func (c *rebalanceCmd) Run(ctx context.Context, stdio stdio) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdio.out, "%d told to go\n", answer.GetConnections())
+	_, err = fmt.Fprintf(stdio.out, "%d connections are sent to other edges\n", answer.GetConnections())
 	return err
 }

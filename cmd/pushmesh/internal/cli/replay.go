@@ -13,27 +13,27 @@ import (
 
 type replayCmd struct {
 	File           string        `arg:"" type:"existingfile" help:"JSON lines (room, at, kind, user, text), plain or gzip."`
-	Speed          float64       `placeholder:"N" help:"N times real pace; flat out by default."`
-	Rooms          int           `placeholder:"N" help:"Play the first N rooms alone."`
-	Fraction       float64       `placeholder:"F" help:"Play the first rooms that come to this fraction of the deliveries (0.1: a tenth)."`
-	Namespace      string        `default:"room" placeholder:"PREFIX" help:"Namespace of the topics, a durable one (${default})."`
-	RoomPrefix     string        `placeholder:"TEXT" help:"Put before each room's name in its topic; by default one that no other run has."`
-	MaxConnections int           `placeholder:"N" help:"Subscribers at the same time (8000, or what the open-files limit allows)."`
-	Ahead          int           `default:"50000" placeholder:"N" help:"Deliveries that may be outstanding before publishing waits (${default})."`
-	Window         uint32        `placeholder:"N" help:"Un-ACKed messages that each subscriber takes; the edge's default by default."`
+	Speed          float64       `placeholder:"N" help:"Play at N times the original speed; as fast as possible by default."`
+	Rooms          int           `placeholder:"N" help:"Play only the first N rooms."`
+	Fraction       float64       `placeholder:"F" help:"Play the first rooms that have this fraction of all deliveries together (0.1: a tenth)."`
+	Namespace      string        `default:"room" placeholder:"PREFIX" help:"Namespace of the topics; it must be durable (${default})."`
+	RoomPrefix     string        `placeholder:"TEXT" help:"Prefix of the rooms' names in topics; by default a new one for each run."`
+	MaxConnections int           `placeholder:"N" help:"Most subscribers at the same time (8000, or what the open-files limit allows)."`
+	Ahead          int           `default:"50000" placeholder:"N" help:"Most deliveries that may be outstanding before publishing waits (${default})."`
+	Window         uint32        `placeholder:"N" help:"Receive window of each subscriber: its most un-ACKed messages; by default the edge's default."`
 	Timeout        time.Duration `placeholder:"D" help:"Give up after this time."`
-	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing moves for so long (${default})."`
+	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing was delivered for this time (${default})."`
 	routerFlag
 	edgeFlag
 }
 
 func (replayCmd) Help() string {
-	return `Every user of a room becomes one TCP subscriber of NAMESPACE/ROOM/chat with ACK, then every say is published over gRPC in the order of the
+	return `Every user of a room becomes one TCP subscriber of NAMESPACE/ROOM/chat with ACK, then every event "say" is published over gRPC in the order of the
 file. Every delivery is checked. The last line is, for scripts:
 
   expected=N delivered=N missing=N duplicate=N disorder=N seconds=S
 
-The exit code is 1 unless all expected deliveries came, once and in order. Servers may be killed meanwhile: subscribers
+The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
 reconnect and resume, publishers send again.
 
   pushmesh replay rooms.jsonl.gz

@@ -8,20 +8,20 @@ import (
 )
 
 type sessionCmd struct {
-	SetProfile setProfileCmd `cmd:"" name:"set-profile" help:"Replace what the connections of a client or a user are ranked for."`
+	SetProfile setProfileCmd `cmd:"" name:"set-profile" help:"Replace the profile that messages are ranked for, of a client's or a user's connections."`
 }
 
 type setProfileCmd struct {
-	Features []string  `arg:"" optional:"" name:"name=value" help:"Features of the profile; none, and no --vector: an empty one."`
-	ClientID string    `name:"client-id" placeholder:"ID" help:"Connections that said this in their Hello."`
+	Features []string  `arg:"" optional:"" name:"name=value" help:"Features of the profile; without any and without --vector the profile is empty."`
+	ClientID string    `name:"client-id" placeholder:"ID" help:"Client id, as the clients sent it in their Hello."`
 	User     string    `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
 	Vector   []float32 `placeholder:"NUMBER" help:"The vector of the profile, separated by commas."`
 	routerFlag
 }
 
 func (setProfileCmd) Help() string {
-	return `Prints how many connections have the new profile, which takes the place of the whole one from before and holds until they end. Where an
-edge does not answer the exit code is 1: trying again is safe.
+	return `Prints how many connections have the new profile. It replaces the whole earlier profile until the connections end. If an
+edge does not answer, the exit code is 1; trying again is safe.
 
   pushmesh session set-profile --client-id phone-7 sport=1 politics=0.2
   pushmesh session set-profile --user client:phone-7 --vector 0.1,0.7`

@@ -16,14 +16,14 @@ type shardCmd struct {
 }
 
 type shardMoveCmd struct {
-	Shards  string            `required:"" placeholder:"N[-M]" help:"The shards, 0 to 1023: one, or the first and the last."`
-	To      string            `required:"" placeholder:"NAME" help:"The database to move them to: home, or the name of a --shard-db."`
-	DB      string            `name:"db" required:"" env:"PUSHMESH_DB" placeholder:"URL" help:"The stores' --db."`
-	ShardDB map[string]string `name:"shard-db" required:"" placeholder:"NAME=URL" help:"The stores' --shard-db, all of them."`
+	Shards  string            `required:"" placeholder:"N[-M]" help:"Shards to move, 0 to 1023: one, or the first and the last."`
+	To      string            `required:"" placeholder:"NAME" help:"Database to move the shards to: home, or the name of a --shard-db."`
+	DB      string            `name:"db" required:"" env:"PUSHMESH_DB" placeholder:"URL" help:"Value of the stores' --db."`
+	ShardDB map[string]string `name:"shard-db" required:"" placeholder:"NAME=URL" help:"Value of each of the stores' --shard-db."`
 }
 
 func (shardMoveCmd) Help() string {
-	return `Every store must know the database (--shard-db) before anything is moved there. Stores may run: a shard's messages are refused, with a time to come
+	return `Every store must know the database (--shard-db) before anything is moved there. Stores may run: a shard's messages are refused, with a time to try again
 back, while it is copied and compared. A move that was interrupted is done again.
 
   pushmesh shard move --db postgres://db1/pushmesh --shard-db b=postgres://db2/pushmesh --shards 512-1023 --to b`

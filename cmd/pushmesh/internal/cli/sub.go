@@ -16,19 +16,19 @@ import (
 )
 
 type subCmd struct {
-	Filters  []string `arg:"" name:"filter" help:"Topics or filters: + stands for one level, a last # for the rest."`
-	Ack      bool     `help:"ACK every message; the mesh delivers again what was not ACKed."`
-	Session  string   `placeholder:"NAME" help:"Durable session: goes on where it stood, --from session by default."`
-	ClientID string   `name:"client-id" placeholder:"ID" help:"Who this is; a session belongs to it. The edge makes one by default."`
-	From     string   `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin: SEQ is the first message wanted (live)."`
+	Filters  []string `arg:"" name:"filter" help:"Topics or filters: + stands for one level, a final # for all levels that follow."`
+	Ack      bool     `help:"ACK every message; a message that is not ACKed is delivered again."`
+	Session  string   `placeholder:"NAME" help:"Name of a durable session: it continues at its stored positions (--from session is the default then)."`
+	ClientID string   `name:"client-id" placeholder:"ID" help:"Client id, which a session belongs to. By default the edge chooses one."`
+	From     string   `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin; SEQ is the first message that is wanted (live)."`
 	Last     uint64   `placeholder:"N" help:"Begin with the last N messages."`
-	Group    string   `placeholder:"NAME" help:"Share the messages with everyone in this group: each goes to one."`
+	Group    string   `placeholder:"NAME" help:"Share the messages with the other members of this group: each message goes to one member."`
 	GroupKey string   `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
-	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression over headers, features, priority, topic, from and a JSON payload is true."`
+	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression is true; it may use headers, features, priority, topic, from and a JSON payload."`
 	rankedFlags
 	Count   uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
-	GRPC    bool          `name:"grpc" help:"Subscribe through --router and not at --edge, as a backend does: its sessions are its own, and it may have the mesh's own topics."`
+	GRPC    bool          `name:"grpc" help:"Subscribe as a backend does, through --router instead of --edge. Backends have sessions of their own, and may subscribe to topics that begin with $$."`
 	tlsFlags
 	edgeFlag
 	routerFlag
@@ -38,8 +38,8 @@ type subCmd struct {
 }
 
 func (subCmd) Help() string {
-	return `A line is TOPIC, SEQ (- without a log) and PAYLOAD, separated by tabs; with --rank-top-k the score (- where there is none, "unranked"
-where there should be one) comes before the payload. What the mesh says about itself goes to standard error.
+	return `Prints a line for each message: TOPIC, SEQ (- for ephemeral topics) and PAYLOAD, separated by tabs. With --rank-top-k the score comes before
+the payload: - if the message needs none, "unranked" if it could not be ranked. Notices about the connection go to standard error.
 
   pushmesh sub room/7/chat
   pushmesh sub 'room/+/chat' 'global/#' --ack --format json
@@ -62,19 +62,19 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 	}
 	if c.Group != "" {
 		if c.Session != "" || c.From == "session" {
-			return nil, usage("--group does not go with --session: a group keeps a position of its own")
+			return nil, usage("--group and --session exclude each other: a group has positions of its own")
 		}
 		opts = append(opts, pushmesh.WithGroup(c.Group), pushmesh.WithGroupKey(c.GroupKey))
 	}
 	if c.Where != "" {
 		if c.Group != "" {
-			return nil, usage("--where does not go with --group")
+			return nil, usage("--where and --group exclude each other")
 		}
 		opts = append(opts, pushmesh.WithWhere(c.Where))
 	}
 	if c.RankTopK > 0 {
 		if c.Group != "" {
-			return nil, usage("--rank-top-k does not go with --group")
+			return nil, usage("--rank-top-k and --group exclude each other")
 		}
 		opts = append(opts, pushmesh.WithRankTopK(c.RankTopK))
 	}
@@ -96,7 +96,7 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 		opts = append(opts, pushmesh.FromSession())
 	default:
 		if c.RankTopK > 0 {
-			return nil, usage("--rank-top-k does not go with --from %s: use live or earliest, or --session to go on where it stood", from)
+			return nil, usage("--rank-top-k does not support --from %s: use live or earliest, or --session", from)
 		}
 		epoch, seq, err := position(from)
 		if err != nil {
@@ -112,11 +112,11 @@ func (c *subCmd) options() ([]pushmesh.Option, error) {
 func (c *subCmd) start() (string, error) {
 	switch {
 	case c.Session != "" && c.Last > 0:
-		return "", usage("--last %d does not go with --session, which begins where it stands: drop --last, or --session", c.Last)
+		return "", usage("--last %d and --session exclude each other: a session begins at its stored positions", c.Last)
 	case c.Session != "" && c.From != "" && c.From != "session":
-		return "", usage("--from %s does not go with --session, which begins where it stands: drop --from, or --session", c.From)
+		return "", usage("--from %s and --session exclude each other: a session begins at its stored positions", c.From)
 	case (c.Session != "" || c.From == "session") && (c.Session == "" || c.ClientID == ""):
-		return "", usage("a session needs --session, its name, and --client-id, whose it is")
+		return "", usage("a session needs --session (its name) and --client-id (its owner)")
 	case c.Session != "":
 		return "session", nil
 	}
@@ -272,11 +272,11 @@ func (p *printer) gap(g pushmesh.Gap) {
 	case g.Missed > 0:
 		p.tell("%s: %d messages will not come: %s", where, g.Missed, codeName(g.Code))
 	case g.Code == wirev1.Code_CODE_UNSUPPORTED:
-		p.tell("%s is ephemeral, as no durable namespace covers it: there is no log, so that --ack, --from, --last and --session do nothing (pushmesh namespace put PREFIX --durable makes it durable)", where)
+		p.tell("%s is ephemeral, because no durable namespace covers it: it has no log, and --ack, --from, --last and --session have no effect (pushmesh namespace put PREFIX --durable makes it durable)", where)
 	case g.Code == wirev1.Code_CODE_EPOCH_CHANGED:
-		p.tell("%s: the log was begun anew (its epoch is %d now), going on with what it has", where, g.Epoch)
+		p.tell("%s: the log began again with epoch %d; continuing with its messages", where, g.Epoch)
 	default:
-		p.tell("%s: the log does not hold the position asked for, going on with what it has and what comes", where)
+		p.tell("%s: the log does not have the requested position; continuing with the messages that it has", where)
 	}
 }
 
@@ -338,7 +338,7 @@ func (p *printer) ended(ctx context.Context, err error) error {
 		case err != nil:
 			return fmt.Errorf("%w: %s passed, and %s", errTimeout, p.cmd.Timeout, notYet(err))
 		case p.cmd.Count > 0:
-			return fmt.Errorf("%w: %d messages came in %s, of the %d that --count wants", errTimeout, p.n, p.cmd.Timeout, p.cmd.Count)
+			return fmt.Errorf("%w: %d messages arrived in %s, --count asks for %d", errTimeout, p.n, p.cmd.Timeout, p.cmd.Count)
 		}
 		return nil
 	case ctx.Err() != nil:

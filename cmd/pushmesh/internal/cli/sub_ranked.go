@@ -7,7 +7,7 @@ import (
 
 // rankedFlags are those of ranked subscriptions.
 type rankedFlags struct {
-	RankTopK      uint32    `name:"rank-top-k" placeholder:"N" help:"Ranked delivery: the best N first, by the rank policy of the topic's namespace."`
+	RankTopK      uint32    `name:"rank-top-k" placeholder:"N" help:"Ranked delivery: the best N messages first, by the rank policy of the topic's namespace."`
 	Profile       []string  `placeholder:"NAME=VALUE" help:"Features that messages are ranked for, separated by commas."`
 	ProfileVector []float32 `name:"profile-vector" placeholder:"NUMBER" help:"The vector that messages are ranked for by embeddings, separated by commas."`
 }
@@ -15,7 +15,7 @@ type rankedFlags struct {
 func (f *rankedFlags) profile() (map[string]float64, []float32, error) {
 	features, err := numbers("profile", f.Profile)
 	if err == nil && f.RankTopK == 0 && len(features)+len(f.ProfileVector) > 0 {
-		err = usage("--profile and --profile-vector go with --rank-top-k")
+		err = usage("--profile and --profile-vector need --rank-top-k")
 	}
 	return features, f.ProfileVector, err
 }

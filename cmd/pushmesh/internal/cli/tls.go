@@ -12,11 +12,11 @@ import (
 
 // tlsFlags say how to reach edges with TLS.
 type tlsFlags struct {
-	TLS           bool   `name:"tls" help:"Come to edges with TLS, trusting what the system trusts."`
-	TLSCA         string `name:"tls-ca" placeholder:"FILE" help:"With TLS, trusting these certificates (PEM) alone."`
-	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"With TLS, the name that the edge's certificate must have; by default the host of --edge."`
-	TLSCert       string `name:"tls-cert" placeholder:"FILE" help:"With TLS, showing this certificate (PEM); needs --tls-key."`
-	TLSKey        string `name:"tls-key" placeholder:"FILE" help:"The certificate's key (PEM)."`
+	TLS           bool   `name:"tls" help:"Connect to edges with TLS, and trust the system's certificates."`
+	TLSCA         string `name:"tls-ca" placeholder:"FILE" help:"Connect with TLS, and trust only these certificates (PEM)."`
+	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Connect with TLS, and expect this name in the edge's certificate; by default the host of --edge."`
+	TLSCert       string `name:"tls-cert" placeholder:"FILE" help:"Connect with TLS, and present this certificate (PEM); needs --tls-key."`
+	TLSKey        string `name:"tls-key" placeholder:"FILE" help:"Key of --tls-cert (PEM)."`
 }
 
 // config of TLS; nil where no flag asks for it.
@@ -31,7 +31,7 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 			return nil, usage("--tls-ca: %w", err)
 		}
 		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("--tls-ca %s: no certificate in PEM is in it", f.TLSCA)
+			return nil, usage("--tls-ca %s: the file has no certificate in PEM", f.TLSCA)
 		}
 	}
 	if f.TLSCert != "" || f.TLSKey != "" {

@@ -15,14 +15,14 @@ import (
 )
 
 type topCmd struct {
-	Once  bool          `help:"Print the tables once, with rates over --every, and end. So it does where the output is no terminal."`
+	Once  bool          `help:"Print the tables once, with rates over --every, and exit; the default if the output is not a terminal."`
 	Every time.Duration `default:"2s" placeholder:"D" help:"How often to refresh (${default})."`
 	Sort  string        `enum:"name,load,delay" default:"name" help:"Order of --once: name, load or delay (${default})."`
 	routerFlag
 }
 
 func (topCmd) Help() string {
-	return `Any router names all nodes; each is asked for its metrics over HTTP, so these ports must be reachable from here. Keys: q quit, s sort, p pause, ? help.
+	return `Asks a router for all nodes, and each node for its metrics over HTTP, so these ports must be reachable from here. Keys: q quit, s sort, p pause, ? help.
 
   pushmesh top
   pushmesh top --once --sort load --router 10.0.0.1:7401`

@@ -28,7 +28,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"bogus"}, 2, `there is no command "bogus": pushmesh --help lists them`},
 		{[]string{"sub"}, 2, "<filter>"},
 		{[]string{"pub"}, 2, "<topic>"},
-		{[]string{"pub", "a", "x", "--lines"}, 2, "excludes"},
+		{[]string{"pub", "a", "x", "--lines"}, 2, "exclude each other"},
 		{[]string{"pub", "a", "--lines", "--dedupe-key", "k"}, 2, "--dedupe-key is for one message"},
 		{[]string{"pub", "a", "x", "--priority", "10"}, 2, "--priority is 10, it must be 0 to 9"},
 		{[]string{"pub", "a", "x", "--header", "novalue"}, 2, "NAME=VALUE"},
@@ -65,8 +65,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"sub", "a", "--profile", "a=1"}, 2, "--rank-top-k"},
 		{[]string{"sub", "a", "--rank-top-k", "1", "--profile", "a=x"}, 2, "is not a number"},
 		{[]string{"sub", "a", "--rank-top-k", "1", "--profile-vector", "1,x"}, 2, "--profile-vector"},
-		{[]string{"sub", "a", "--rank-top-k", "1", "--from", "7"}, 2, "--rank-top-k does not go with --from 7"},
-		{[]string{"sub", "a", "--rank-top-k", "1", "--group", "g"}, 2, "--rank-top-k does not go with --group"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--from", "7"}, 2, "--rank-top-k does not support --from 7"},
+		{[]string{"sub", "a", "--rank-top-k", "1", "--group", "g"}, 2, "--rank-top-k and --group exclude each other"},
 		{[]string{"rank", "/does/not/exist", "--weights", "a=1"}, 2, "/does/not/exist"},
 		{[]string{"rank"}, 2, "there are 0"},
 		{[]string{"rank", "--weights", "a=1", "--expression", "1"}, 2, "there are 2"},
@@ -97,7 +97,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"disconnect", "--user", "a", "--code", "NO"}, 2, "FORBIDDEN"},
 		{[]string{"disconnect", "--user", "a", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
 		{[]string{"dlq", "list", "--router", "127.0.0.1:1"}, 1, "UNAVAILABLE"},
-		{[]string{"dev", "--exit"}, 2, "goes with --replay"},
+		{[]string{"dev", "--exit"}, 2, "--exit needs --replay"},
 		{[]string{"dev", "--ports-from", "70000"}, 2, "--ports-from"},
 		{[]string{"dev", "--edge-listen", "nowhere"}, 2, "--edge-listen"},
 		{[]string{"replay", "/does/not/exist"}, 2, "/does/not/exist"},
@@ -176,7 +176,7 @@ func TestCountNotReachedIsATimeout(t *testing.T) {
 			if !strings.Contains(cmd.err.String(), "subscribed to") {
 				return false // not subscribed in time: a timeout, whatever was asked for
 			}
-			if cmd.code != want || want == 3 && !strings.Contains(cmd.err.String(), "0 messages came") {
+			if cmd.code != want || want == 3 && !strings.Contains(cmd.err.String(), "0 messages arrived") {
 				t.Errorf("%q: exit code %d, says %q", args, cmd.code, cmd.err.String())
 			}
 			return true

@@ -8,7 +8,7 @@ import (
 type versionCmd struct{}
 
 func (versionCmd) Help() string {
-	return "The revision it was built from and the version of Go.\n\n  pushmesh version"
+	return "Prints the version, the revision that it was built from, and the version of Go.\n\n  pushmesh version"
 }
 
 // Run prints the version that the build carries.

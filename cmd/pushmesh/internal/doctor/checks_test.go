@@ -222,7 +222,7 @@ func TestFaultsOfPostgres(t *testing.T) {
 		{store: "store s3", err: errors.New("unimplemented")},
 	})
 	expect(t, r, Fail, "postgres", "store s2", "transaction mode", "pool_mode = session")
-	expect(t, r, Fail, "postgres", "store s3", "unimplemented", "renew")
+	expect(t, r, Fail, "postgres", "store s3", "unimplemented", "upgrade")
 }
 
 func TestAmounts(t *testing.T) {

@@ -32,7 +32,7 @@ func checkVersions(r *Report, all []*seen) {
 		told = append(told, version+": "+strings.Join(sorted(who), ", "))
 	}
 	if len(by) > 1 {
-		r.add(Warn, "versions", "nodes", strings.Join(sorted(told), "; "), "finish the roll-out: nodes of different versions are meant to be together for its time alone")
+		r.add(Warn, "versions", "nodes", strings.Join(sorted(told), "; "), "finish the roll-out: nodes of different versions are supported only while one is under way")
 		return
 	}
 	for version := range by {
@@ -133,8 +133,8 @@ func checkNATS(r *Report, all []*seen) {
 	}
 	if routers > 1 && alone > 0 {
 		good = false
-		r.add(Warn, "nats", "servers", fmt.Sprintf("%d of %d nodes know of a single NATS server", alone, told),
-			"run a NATS cluster, and name several servers in --nats: with the only one away ephemeral messages are refused and durable ones late")
+		r.add(Warn, "nats", "servers", fmt.Sprintf("%d of %d nodes know only one NATS server", alone, told),
+			"run a NATS cluster, and name several servers in --nats: while the only one is away, ephemeral messages are refused and durable ones are late")
 	}
 	if good && told > 0 {
 		r.ok("nats", "servers", "messages of %d bytes pass, as %s say", bus.MaxMessage, some(told, "node"))

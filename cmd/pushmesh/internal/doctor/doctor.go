@@ -143,13 +143,13 @@ func checkTiers(r *Report, found *pushmeshv1.MeshServiceNodesResponse) {
 		}
 	}
 	edges, stores := count[pushmeshv1.Tier_TIER_EDGE], count[pushmeshv1.Tier_TIER_STORE]
-	summary := fmt.Sprintf("%s, %s, %s, %s, as router %s hears them", some(edges, "edge"), some(count[pushmeshv1.Tier_TIER_ROUTER], "router"), some(stores, "store"),
+	summary := fmt.Sprintf("%s, %s, %s, %s, as router %s knows them", some(edges, "edge"), some(count[pushmeshv1.Tier_TIER_ROUTER], "router"), some(stores, "store"),
 		some(count[pushmeshv1.Tier_TIER_COMPUTE], "compute node"), found.GetRouterId())
 	if edges > 0 && stores > 0 {
 		r.ok("mesh", "nodes", "%s", summary)
 		return
 	}
-	r.add(Fail, "mesh", "nodes", summary, "start what is missing; what runs is not heard over NATS: compare --nats of all nodes, and look for \"nats\" in their /readyz?verbose")
+	r.add(Fail, "mesh", "nodes", summary, "start what is missing. If it runs, the router does not reach it over NATS: compare --nats of all nodes, and look for \"nats\" in their /readyz?verbose")
 }
 
 // some is a number of things, in English.
@@ -196,7 +196,7 @@ func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Durat
 		})
 		switch {
 		case err != nil:
-			r.add(Fail, "mesh", o.name(), plain(err), "it does not say which nodes it knows: look at its log")
+			r.add(Fail, "mesh", o.name(), plain(err), "it does not list the nodes it knows: look at its log")
 		case want == nil:
 			want, whose = know, o.name()
 		default:

@@ -185,7 +185,7 @@ func (e *fakeEdge) serve(c net.Conn) {
 		switch {
 		case e.mute:
 		case ft == wirev1.FrameType_FRAME_TYPE_HELLO && e.full:
-			write(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_TOO_MANY_CONNECTIONS, Message: "the edge is full"})
+			write(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_TOO_MANY_CONNECTIONS, Message: "the edge is at its limit of connections"})
 		case ft == wirev1.FrameType_FRAME_TYPE_HELLO:
 			write(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Edge: e.id})
 		case ft == wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:

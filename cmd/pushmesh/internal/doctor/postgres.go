@@ -36,7 +36,7 @@ func checkPostgres(r *Report, told []inspected) {
 	judged := map[string]bool{}
 	for _, i := range told {
 		if i.err != nil {
-			r.add(Fail, "postgres", i.store, i.err.Error(), "the store does not say what its database is set to: look at its log, or renew a program that is older")
+			r.add(Fail, "postgres", i.store, i.err.Error(), "the store does not report its database's settings: look at its log, or upgrade a store that is older")
 		}
 		for _, db := range i.databases {
 			subject := "database " + db.GetName()
@@ -82,7 +82,7 @@ func judge(r *Report, subject string, db *meshv1.InspectedDatabase, wanted uint3
 	connections(bad, db, wanted)
 	if s := db.GetOldestTransactionS(); s > longTransaction {
 		bad(Warn, fmt.Sprintf("a transaction has been open for %d minutes", s/60),
-			"find it in pg_stat_activity (ORDER BY xact_start): while it lasts nothing that died is cleaned up. Set idle_in_transaction_session_timeout for people's and reports' roles")
+			"find it in pg_stat_activity (ORDER BY xact_start): while it lasts, dead rows are not cleaned up. Set idle_in_transaction_session_timeout for people's and reports' roles")
 	}
 	if n, ok := amount(set["min_wal_size"]); ok && n < leastWAL {
 		bad(Warn, "min_wal_size is "+set["min_wal_size"], "set it to what is written between two checkpoints, 1GB or more (max_wal_size above it): commits wait for every new segment")

@@ -111,7 +111,7 @@ func (m *Models) Check() error {
 	defer m.mu.Unlock()
 	switch {
 	case m.cfg.Store == nil:
-		return errors.New("the node knows no store (--stores): jobs that name a model are refused")
+		return errors.New("no store is configured (--stores): jobs that name a model are refused")
 	case !m.listed:
 		return errors.New("no list of models from the store yet")
 	}
@@ -180,11 +180,11 @@ func (m *Models) tell() {
 // look is Model, and what a failure may become. m.mu is held.
 func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outlook, error) {
 	if m.cfg.Store == nil {
-		return nil, 0, settled, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: it knows no store (--stores)")
+		return nil, 0, settled, code.New(wirev1.Code_CODE_UNSUPPORTED, "this compute node has no models: no store is configured (--stores)")
 	}
 	if !m.listed {
 		m.ahead()
-		return nil, 0, asked, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store has not told of models yet")
+		return nil, 0, asked, code.Retry(wirev1.Code_CODE_UNAVAILABLE, loadingRetry, "the store has not listed its models yet")
 	}
 	k := key{name, version}
 	if version == 0 {

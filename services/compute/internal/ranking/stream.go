@@ -36,7 +36,7 @@ func (s *Service) RankJobs(stream jobStream) error {
 	case err := <-sent:
 		return err
 	case <-s.draining:
-		end = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node stops")
+		end = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the node is stopping")
 	case err := <-received:
 		if !errors.Is(err, io.EOF) {
 			return err

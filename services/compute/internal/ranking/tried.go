@@ -95,7 +95,7 @@ func (w *work) answered() {
 	}
 }
 
-// lost says that the job did not come back from a step, in which it may still be.
+// lost says that a step of the job did not return, in which it may still be.
 func (w *work) lost(err error) {
 	if w.trial != nil && w.trial.next {
 		w.trial.erred(err)

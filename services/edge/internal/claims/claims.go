@@ -100,11 +100,11 @@ func (k *Held) Full(m *wirev1.Claim) *code.Error {
 		return nil
 	}
 	if len(k.asked) >= MaxAsked {
-		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, askedRetry, "more claims are unanswered than a connection may have")
+		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, askedRetry, "the connection has too many unanswered claims")
 	}
 	ends := m.GetOp() == wirev1.Claim_OP_RELEASE || m.GetOp() == wirev1.Claim_OP_LEAVE
 	if !ends && len(k.of)+len(k.asked) >= MaxHeld && k.find(m.GetResource()) == nil {
-		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, heldRetry, "the connection claims as many resources as it may")
+		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, heldRetry, "the connection is at its limit of claimed resources")
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -42,7 +41,7 @@ func newAsker(heads int) *asker {
 // answerOf is the answer in the making, as the client would decode it.
 func answerOf(t *testing.T, s *sub) *wirev1.Subscribed {
 	t.Helper()
-	return subscribedOf(t, s.answer.whole(s.id))
+	return subscribedOf(t, s.answer.Frame(s.id))
 }
 
 // sentAnswer is the answer that the connection is owed.
@@ -93,29 +92,6 @@ func (a *asker) stepUntil(t *testing.T, s *sub, seen func() bool) {
 			t.Fatal("it never comes so far")
 		}
 	}
-}
-
-// What is encoded in place is what protobuf makes of the same answer, whatever its fields are.
-func TestAnswersAreWhatProtobufMakesOfThem(t *testing.T) {
-	number := rapid.SampledFrom([]uint64{0, 1, 127, 128, 1 << 20, 1 << 63})
-	rapid.Check(t, func(rt *rapid.T) {
-		want := &wirev1.Subscribed{
-			Id: rapid.Uint32().Draw(rt, "id"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"), Recovered: rapid.Bool().Draw(rt, "recovered"),
-			Missed: number.Draw(rt, "missed"),
-		}
-		a := answer{epoch: want.GetEpoch(), head: want.GetHead(), recovered: want.GetRecovered(), missed: want.GetMissed()}
-		for range rapid.IntRange(0, 4).Draw(rt, "positions") {
-			p := &wirev1.Subscribed_TopicPosition{
-				Topic: rapid.StringN(1, 200, 255).Draw(rt, "topic"), Epoch: number.Draw(rt, "epoch"), Head: number.Draw(rt, "head"),
-				Recovered: rapid.Bool().Draw(rt, "recovered"), Missed: number.Draw(rt, "missed"),
-			}
-			want.Positions = append(want.Positions, p)
-			a.position(p.GetTopic(), p.GetEpoch(), p.GetHead(), p.GetRecovered(), p.GetMissed())
-		}
-		if got := subscribedOf(t, a.whole(want.GetId())); !proto.Equal(got, want) {
-			rt.Fatalf("got %v\nwant %v", got, want)
-		}
-	})
 }
 
 // A thousand positions are answered in slices: what is known, what lies behind the log's beginning,

@@ -80,7 +80,7 @@ func (a *auditor) conn(c *conn) {
 		}
 		unacked += int(tr.unacked)
 		if tr.win != nil {
-			timedOut += len(tr.win.parked)
+			timedOut += tr.win.Parked()
 		}
 	}
 	a.is(c, "tracks that are gone and have messages in the queue", 0, len(queued))
@@ -193,7 +193,7 @@ func (a *auditor) track(c *conn, t *track, i int) {
 	if t.kind == kindSession && t.cur != nil && !c.detached {
 		a.holds(c, "a session's position is of the track's epoch, and not ahead of it", t.cur.Epoch == t.epoch && (t.cur.Floor <= t.pos || t.behind || t.rank != nil))
 		listed := slices.ContainsFunc(c.sess.changed, func(r trackRef) bool { return r.get() == t })
-		a.holds(c, "a position that changed is to be saved, and soon", t.changed == listed && (!t.changed || c.sess.saveAt != 0))
+		a.holds(c, "a position that changed is to be saved, and soon", t.changed == listed && (!t.changed || c.sess.SaveAt() != 0))
 	}
 	a.goesOn(c, t)
 }
@@ -231,27 +231,27 @@ func (a *auditor) window(c *conn, t *track) {
 		a.is(c, "un-ACKed of a topic without a window", int(t.unacked), 0)
 		return
 	}
-	a.holds(c, "a window has something in it", len(w.live())+len(w.parked) > 0)
+	a.holds(c, "a window has something in it", !w.IsEmpty())
 	n, last := 0, uint64(0)
-	for i, e := range w.live() {
-		a.holds(c, "a window is in order", e.seq > last)
-		last = e.seq
-		if e.m == nil {
-			a.holds(c, "what is settled at the ends of a window goes", i > 0 && i < len(w.live())-1)
+	for i, e := range w.Live() {
+		a.holds(c, "a window is in order", e.Seq > last)
+		last = e.Seq
+		if e.Message == nil {
+			a.holds(c, "what was removed at the ends of a window goes", i > 0 && i < len(w.Live())-1)
 			continue
 		}
 		n++
-		out := a.out[waitingFor{t: t, m: e.m}]
-		if e.queued {
+		out := a.out[waitingFor{t: t, m: e.Message}]
+		if e.Queued {
 			a.is(c, "a message that is on its way is in the queue", out, 1)
-			a.holds(c, "a message that is on its way is not due", e.due == 0 || e.nacked || e.sends == 0 || c.state != stateOpen)
+			a.holds(c, "a message that is on its way is not due", e.Due == 0 || e.Nacked || e.Sends == 0 || c.state != stateOpen)
 		} else {
 			a.is(c, "a message that is with the client is in the queue", out, 0)
-			a.holds(c, "a message that is with the client is due some time", e.due != 0)
+			a.holds(c, "a message that is with the client is due some time", e.Due != 0)
 		}
 	}
-	for _, e := range w.entries[:w.head] {
-		a.holds(c, "what is before a window is settled", e.m == nil)
+	for i := range w.First() {
+		a.holds(c, "what is before a window was removed", w.At(i).Message == nil)
 	}
 	a.is(c, "un-ACKed of "+t.topic.name, int(t.unacked), n)
 	a.holds(c, "there is a window where messages are ACKed", t.ack)
@@ -334,8 +334,8 @@ func auditTimes(t tester, h *Hub) {
 		if c.begun != 0 && !h.holds(c) {
 			to("a frame", c.begun+int64(h.lim.FrameTimeout))
 		}
-		if s := c.sess; s != nil && s.saveAt != 0 {
-			to("its positions", s.saveAt)
+		if s := c.sess; s != nil && s.SaveAt() != 0 {
+			to("its positions", s.SaveAt())
 		}
 		for _, tr := range c.tracks.All() {
 			if tr.retryAt != 0 {
@@ -347,9 +347,9 @@ func auditTimes(t tester, h *Hub) {
 			if tr.win == nil {
 				continue
 			}
-			for _, e := range tr.win.live() {
-				if e.m != nil && e.due != 0 {
-					to("a message of "+tr.topic.name, e.due)
+			for _, e := range tr.win.Live() {
+				if e.Message != nil && e.Due != 0 {
+					to("a message of "+tr.topic.name, e.Due)
 				}
 			}
 		}
@@ -388,7 +388,7 @@ func (a *auditor) subscriptions(c *conn) {
 		}
 		if s.wildcard {
 			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.index.Find(s.wild.Name) == s.wild && s.wild.Subscriptions.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
 			a.holds(c, "a topic is found by its name", h.topics.byName.Get(s.topic.name) == s.topic)
@@ -444,7 +444,7 @@ func (a *auditor) totals() {
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
-		{"filters by name", len(h.wildcards.byName), len(a.wild)},
+		{"filters by name", h.wildcards.index.Len(), len(a.wild)},
 		{"owing", int(s.QueuesBySize[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
@@ -472,11 +472,11 @@ func (a *auditor) totals() {
 		a.t.Fatalf("%d topics are kept, and %d are needed", s.Topics, len(needed))
 	}
 	for f, n := range a.wild {
-		if n != f.subs.Len() {
-			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
+		if n != f.Subscriptions.Len() {
+			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.Name, f.Subscriptions.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || !h.groups.room.AtRest() {
+	if h.fan.active() || h.fan.inbox.Len() > 0 || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

@@ -182,7 +182,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	}
 	before := heap()
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
-	h.cfg.Unhealthy = linkhealth.Report
+	h.judgeLinks(linkhealth.Report)
 	f, ping := &flusher{h: h}, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 40_000})
 	for _, slot := range slots {
 		h.Feed(slot, ping, 1)
@@ -191,7 +191,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	if got := h.Stats().RTT.Counts; got[4] != n {
 		t.Fatalf("round trips are counted as %v", got)
 	}
-	off := h.links.Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.slab.Bytes()
+	off := h.links.Book().Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.slab.Bytes()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {

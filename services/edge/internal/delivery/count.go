@@ -69,14 +69,14 @@ func (j *count) slice(h *Hub, ts *topicState) bool {
 		// From the last to the first: what takes the place of one that goes was seen, or will be.
 		f := j.wild[0]
 		if f != nil {
-			j.at = min(j.at, f.subs.Len())
+			j.at = min(j.at, f.Subscriptions.Len())
 		}
 		if f == nil || j.at == 0 {
 			j.wild, j.at = j.wild[1:], math.MaxInt
 			continue
 		}
 		j.at--
-		if s := f.subs.At(j.at); s.active {
+		if s := f.Subscriptions.At(j.at); s.active {
 			j.seen(h, s.c)
 		}
 	}

@@ -95,7 +95,7 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	h.gaps.forgetLatest(t)
 	t.behind = false
 	if t.rank != nil {
-		t.rank.unrank()
+		t.rank.Forget()
 	}
 	h.replay.releaseRange(t)
 	h.learnEpoch(t, epoch)
@@ -237,7 +237,7 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 		}
 	}
 	if t.rank != nil {
-		t.rank.order.PutBack(seq, is)
+		t.rank.Order.PutBack(seq, is)
 		return
 	}
 	t.pos = min(t.pos, seq-1)

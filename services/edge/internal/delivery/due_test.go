@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
 // What is due happens when it is, and not before: clients and operators count on each of these
@@ -70,7 +71,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.expect("Subscribed 1 head=0")
 			return came(c)
 		}},
-		{"a session's position is saved", saveDelay, func(w *world) func() bool {
+		{"a session's position is saved", sessions.SaveDelay, func(w *world) func() bool {
 			c := w.session()
 			c.subscribeSession("room/1")
 			w.mesh.Send("room/1", "a")
@@ -147,14 +148,14 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	it := sendq.AnswerOf([]byte("x"))
 	w.h.push(w.h.conns.get(c.slot), &it)
 	for taken := range uint64(2) {
-		w.h.Stuck(c.slot, Held{Memory: 100, Taken: taken})
+		w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)
-		if w.h.Stuck(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
+		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
 			t.Fatal("it is closed before its time")
 		}
 	}
 	w.pass(Tick)
-	if w.h.Stuck(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
+	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
 		t.Fatal("it is not closed in time")
 	}
 }

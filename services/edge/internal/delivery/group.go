@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 )
 
 // member is a subscription that shares its messages with others (package membership), and what of
@@ -32,9 +33,9 @@ type groups struct {
 func (g *groups) join(c *conn, m *wirev1.Subscribe) {
 	h := g.hub
 	c.nextRef++
-	st := startOf(m)
+	st := starts.Of(m)
 	n := &member{c: c, Member: g.room.Join(h.handle(c), c.nextRef, m, c.window, uint32(h.wall/1e6), exchange.GroupStart{
-		Mode: st.mode, Seq: st.seq, Epoch: st.epoch, Positions: st.positions,
+		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
 	})}
 	more := h.conns.more(c)
 	more.groups = append(more.groups, n)
@@ -225,10 +226,10 @@ func (g *groups) onSent(c *conn, id uint32, m *exchange.Message) {
 
 // ack settles what an entry of an Ack covers and says how many messages that were.
 func (g *groups) ack(n *member, a *ackEntry) (settled int) {
-	if a.sub != 0 && a.sub != n.ID {
+	if a.Sub != 0 && a.Sub != n.ID {
 		return 0
 	}
-	settled = n.Ack(&membership.Ack{Topic: a.topic, Seq: a.seq, Epoch: a.epoch, Through: a.through})
+	settled = n.Ack(&membership.Ack{Topic: a.Topic, Seq: a.Seq, Epoch: a.Epoch, Through: a.Through})
 	if settled > 0 {
 		g.settled(n)
 	}

@@ -277,7 +277,7 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	w.settle()
 	c.in = append(c.in, bytes.Join(w.h.Gather(c.slot, nil), nil)[:7]...)
 	w.h.Wrote(c.slot, 7) // a part of the first
-	w.h.Stuck(c.slot, Held{})
+	w.h.Stalled(c.slot, Held{})
 	w.pass(1900 * time.Millisecond)
 	w.expectSettled("")
 	w.pass(200 * time.Millisecond)
@@ -288,7 +288,7 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	w.mesh.Assign(m, 0, msgs[3]) // it was on its way
 	w.expectSettled("4 UNSENT")
 	c.slow = false
-	w.h.Unstuck(c.slot)
+	w.h.StallEnded(c.slot)
 	c.expect("room/1/1 subs=[5]") // its rest
 	if w.mesh.Members()[0].Paused {
 		t.Fatal("it reads again, and gets nothing")

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
 // Features of this edge, as Welcome lists them.
@@ -27,11 +28,7 @@ const (
 )
 
 func (h *Hub) hello(c *conn, body []byte) {
-	if why := h.tooLate(); why != nil {
-		h.failErr(c, why)
-		return
-	}
-	if why := h.tooSoon(); why != nil {
+	if why := h.rules.Newcomer(); why != nil {
 		h.failErr(c, why)
 		return
 	}
@@ -77,8 +74,8 @@ func (h *Hub) hello(c *conn, body []byte) {
 	c.state = stateWaiting
 	c.deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.slot, c.deadline)
-	h.conns.more(c).sess = &session{user: c.user(), name: m.GetSession(), conn: id}
-	h.mesh.Attach(h.handle(c), c.sess.user, c.sess.name, m.GetSessionTtlS(), id)
+	h.conns.more(c).sess = &session{Session: sessions.Session{User: c.user(), Name: m.GetSession(), Conn: id}}
+	h.mesh.Attach(h.handle(c), c.sess.User, c.sess.Name, m.GetSessionTtlS(), id)
 }
 
 // user that the connection's session belongs to.
@@ -119,4 +116,35 @@ func madeUpID() string {
 		b[i] = byte(v)
 	}
 	return "c-" + hex.EncodeToString(b[:])
+}
+
+// setProfile has the connection's messages ranked for p from now on. The rankings that are asked
+// for already are of the one before.
+func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
+	if p == c.profile {
+		return
+	}
+	h.conns.more(c).profile = p
+	h.conns.less(c)
+}
+
+// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and
+// Subscribe, or taken again. What there is goes on.
+func (h *Hub) Shed(on bool) { h.rules.Shedding = on }
+
+// fits reports whether matches stay cheap with another filter.
+func (h *Hub) fits(filter string, group bool) bool {
+	if group {
+		return h.groups.room.Fits(filter)
+	}
+	return h.wildcards.index.Fits(filter)
+}
+
+// connID names a connection, here and in what is told of it. It is made of what names its slot, so
+// that it takes no memory.
+func (h *Hub) connID(c *conn) uint64 {
+	id := h.idSeed ^ (uint64(c.slot)<<32 | uint64(c.gen))
+	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
+	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
+	return (id ^ id>>33) | 1
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
@@ -21,11 +20,11 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 // Tick is how coarse the hub's times are.
@@ -89,10 +88,10 @@ type Hub struct {
 	replay    replayer
 	waker     waker
 	lagging   lagging
-	wildcards wildcards
+	wildcards wildSubs
 	starter   starter
 	gaps      gaps
-	sessions  sessions
+	sessions  sessionKeeper
 	groups    groups
 	ranked    rankedDelivery
 
@@ -104,11 +103,8 @@ type Hub struct {
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
-	warned   map[uint32]warned
 	counts   counts
-	shedding bool // newcomers are refused
-	links    linkhealth.Book
-	lateAt   int64 // when the loop was late for what it had to do; 0: never
+	links    linkhealth.Watch
 	idSeed   uint64
 }
 
@@ -146,13 +142,15 @@ func New(cfg Config) *Hub {
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
+		Unknown: cfg.Unknown, Fits: h.fits,
 	}
-	h.jobs.h, h.rooms = h, newRooms(h)
-	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
+	h.rooms = newRooms(h)
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
-	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
+	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[sub](), log: wildcards.NewLog[subRef]()}
+	h.ranked = newRanked(h)
 	h.topics.byName = slab.NewNames[topicState](&h.arrays)
 	h.topics.policyFor = cfg.PolicyFor
 	share := cfg.Budget
@@ -167,20 +165,6 @@ func New(cfg Config) *Hub {
 func (h *Hub) SetTime(now int64, wall uint64) {
 	h.now, h.wall, h.ms = now, wall, uint32(now/int64(time.Millisecond))
 	h.queues.SetTime(h.ms, wall)
-}
-
-// Stats of the hub; gauges are up to date.
-func (h *Hub) Stats() Stats {
-	s := h.stats
-	s.Topics = int64(h.topics.byName.Len())
-	s.Unhealthy = int64(h.links.Unhealthy())
-	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
-	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
-	h.queueSizes(&s)
-	s.Claims = *h.rooms.claims.Stats()
-	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
-	s.Recalled = h.groups.room.Stats().Recalled
-	return s
 }
 
 // Limits bound what one connection and one loop may hold; zero values take the defaults.
@@ -230,7 +214,7 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.fan.inbox.push(inbound{live: e})
+		h.fan.inbox.Push(inbound{live: e})
 	case exchange.Range:
 		h.replay.ranged(&e)
 	case exchange.Joined:
@@ -246,11 +230,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if w := h.ranked.room.Ended(e.Serial); w != nil {
-			h.ranked.ended(w)
-		}
+		h.ranked.room.Ended(e.Serial)
 	case exchange.Ranked:
-		h.ranked.answered(e)
+		h.noteStale(h.ranked.room.Answered(e))
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:
@@ -275,7 +257,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
 	case exchange.Count:
-		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
+		h.jobs.Push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
 		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
@@ -309,7 +291,7 @@ func (h *Hub) noteStale(found bool) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
 		n += h.toll()
 		if n == 0 {
 			break
@@ -326,7 +308,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.paced() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that
@@ -346,6 +328,32 @@ func (h *Hub) handle(c *conn) exchange.Conn {
 	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
 }
 
-func sessionWrite(s *session) *meshv1.SessionWrite {
-	return &meshv1.SessionWrite{User: s.user, Name: s.name, Generation: s.generation}
+// Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a
+// window, the subscriptions of a connection. Each counts (walk.Cost).
+
+const looksAsOne = walk.ItemsPerUnit
+
+// looked notes a walk over n items.
+func (h *Hub) looked(n int) { h.cost.Add(n) }
+
+// toll is what the walks since it was asked last count for, in deliveries.
+func (h *Hub) toll() int { return h.cost.Take() }
+
+// job is something long of the hub's own, cut into slices: step does one and reports whether it is
+// done.
+type job interface{ step(h *Hub) (done bool) }
+
+// jobs of the hub take turns, a step each, as those of its rooms do (rooms.jobs).
+type jobs struct{ walk.FIFO[job] }
+
+// step has the first job do a slice, and says what that cost in deliveries; 0: there is no job.
+func (q *jobs) step(h *Hub) (cost int) {
+	j, ok := q.Pop()
+	if !ok {
+		return 0
+	}
+	if !j.step(h) {
+		q.Push(j)
+	}
+	return walk.StepUnits
 }

@@ -95,16 +95,16 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"somebody who reads":   {func(h *Hub) { h.conns.resumed = append(h.conns.resumed, 0) }, true, false},
 		"a socket to close":    {func(h *Hub) { h.conns.closed = append(h.conns.closed, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
-		"messages that wait":   {func(h *Hub) { h.fan.inbox.push(inbound{}) }, true, true},
-		"somebody behind":      {func(h *Hub) { h.replay.runnable.push(runner{}) }, true, true},
-		"a window that opened": {func(h *Hub) { h.waker.walks.push(waking{}) }, true, true},
-		"a job":                {func(h *Hub) { h.jobs.push(&teardown{}) }, true, true},
+		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(inbound{}) }, true, true},
+		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(runner{}) }, true, true},
+		"a window that opened": {func(h *Hub) { h.waker.walks.Push(waking{}) }, true, true},
+		"a job":                {func(h *Hub) { h.jobs.Push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
-			h.replay.runnable.push(runner{})
+			h.replay.runnable.Push(runner{})
 			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)
 		}, false, false},
 		"somebody behind who had a part of the last millisecond": {func(h *Hub) {
-			h.replay.runnable.push(runner{})
+			h.replay.runnable.Push(runner{})
 			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)-1
 		}, true, true},
 	} {

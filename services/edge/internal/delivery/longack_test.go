@@ -108,7 +108,7 @@ func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 		t.Fatalf("%d parts, %d un-ACKed, %d ACKed", parts, c.unacked, h.Stats().Acks)
 	}
 	// a Nack came before: the next Ack through does not cover it
-	c.tracks.At(0).win.find(n + 1).nacked = true
+	c.tracks.At(0).win.Find(n + 1).Nacked = true
 	ackInParts(t, h, c, frame, ackLooks, func() {})
 	if c.unacked != 1 || h.Stats().Acks != n+later-1 {
 		t.Fatalf("%d un-ACKed, %d ACKed", c.unacked, h.Stats().Acks)

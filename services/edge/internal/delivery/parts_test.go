@@ -5,127 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
-
-// A queue of the hub gives back what was put into it, in that order, however often it has grown and
-// gone around, and keeps nothing that was taken.
-func TestAFifoKeepsTheOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var q fifo[*int]
-		var want []*int
-		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			if rapid.IntRange(0, 4).Draw(t, "op") < 3 {
-				v := new(int)
-				q.push(v)
-				want = append(want, v)
-			} else if v, ok := q.pop(); ok != (len(want) > 0) || ok && v != want[0] {
-				t.Fatalf("another one comes out, or none: %v", ok)
-			} else if ok {
-				want = want[1:]
-			}
-			if q.len() != len(want) || len(want) > 0 && *q.peek() != want[0] {
-				t.Fatalf("%d are queued, want %d", q.len(), len(want))
-			}
-			for i, v := range want {
-				if *q.at(i) != v {
-					t.Fatalf("another one is in place %d", i)
-				}
-			}
-			kept := 0
-			for _, v := range q.buf {
-				if v != nil {
-					kept++
-				}
-			}
-			if kept != len(want) || len(q.buf) > max(16, 2*len(want)) && len(q.buf) > 1024 {
-				t.Fatalf("%d are kept of %d, in %d places", kept, len(want), len(q.buf))
-			}
-		}
-	})
-}
-
-// A topic that appears again after a while is told of every subscription that became active
-// meanwhile, or that it must look at all of them: none is passed over.
-func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
-	l := wildLog{base: 1}
-	var all []subRef // number 1 is the first
-	for n := range 3*wildLogKept + 10 {
-		if l.next() != uint64(n+1) {
-			t.Fatalf("number %d is given for the one behind %d", l.next(), n)
-		}
-		s := subRef{gen: uint32(n + 1)}
-		l.add(s)
-		all = append(all, s)
-		if len(l.subs) > wildLogKept || len(l.subs) < min(n+1, wildLogKept/2) {
-			t.Fatalf("%d are kept of %d", len(l.subs), n+1)
-		}
-		if n%97 != 0 && n%wildLogKept > 2 && n%wildLogKept < wildLogKept-2 {
-			continue
-		}
-		for _, at := range []uint64{0, 1, l.base - 1, l.base, l.base + 1, l.next() - 1, l.next()} {
-			got, ok := l.since(at)
-			if ok != (at >= l.base) || ok && !slices.Equal(got, all[at-1:]) {
-				t.Fatalf("since %d of %d, kept from %d on: %v, %d of them", at, n+1, l.base, ok, len(got))
-			}
-		}
-	}
-	if _, ok := l.since(0); ok { // a topic that is new
-		t.Fatal("a new topic need not look at all subscriptions")
-	}
-}
-
-// Looking for one filter among many costs what it looks at, finds it wherever it stands, and ends
-// where there is none, also where some go meanwhile.
-func TestMatchingLooksAtEachOnce(t *testing.T) {
-	for _, n := range []int{0, 1, matchesSlice - 1, matchesSlice, matchesSlice + 1, 5*matchesSlice + 7} {
-		for _, at := range []int{-1, 0, n / 2, n - 1} {
-			var m matching
-			for range 2 { // it is ready for the next topic once it is done
-				looked, slices, cost := map[int]int{}, 0, 0
-				for {
-					before := len(looked)
-					found, done, c := m.look(n, func(i int) bool { looked[i]++; return i == at })
-					if slices, cost = slices+1, cost+c; len(looked)-before > matchesSlice || slices > n+2 {
-						t.Fatalf("%d were looked at in one slice, of %d", len(looked)-before, slices)
-					}
-					if found != (looked[at] > 0) || found && !done {
-						t.Fatalf("%d of %d: found %v, done %v", at, n, found, done)
-					}
-					if done {
-						break
-					}
-				}
-				want := n
-				if at >= 0 {
-					want = n - at
-				}
-				if len(looked) != min(want, n) || cost > want/matchesAsOne || cost < want/matchesAsOne-slices {
-					t.Fatalf("%d of %d: %d were looked at, which costs %d", at, n, len(looked), cost)
-				}
-				for i, k := range looked {
-					if k != 1 || i < 0 || i >= n {
-						t.Fatalf("%d was looked at %d times", i, k)
-					}
-				}
-			}
-		}
-	}
-	var m matching
-	_, done, _ := m.look(2*matchesSlice, func(int) bool { return false })
-	if done {
-		t.Fatal("it has looked at all in one slice")
-	}
-	if found, done, _ := m.look(3, func(i int) bool { return i == 2 }); !found || !done {
-		// the others have gone
-		t.Fatalf("found %v, done %v among those that are left", found, done)
-	}
-}
 
 // The deepest queues are seen from outside: how many connections owe how much, and how much the one
 // owes that owes most.
@@ -149,30 +33,6 @@ func TestQueuesAreCountedBySize(t *testing.T) {
 	}
 	if most := int64(held[len(held)-1]); s.LargestQueue > most || s.LargestQueue < most-most/8 {
 		t.Errorf("the largest queue has %d bytes, and %d is told", most, s.LargestQueue)
-	}
-}
-
-// Windows that nobody uses are kept for others, up to a bound.
-func TestWhatIsKeptForOthersIsBounded(t *testing.T) {
-	h, c, send := deep(t, 3*windowKept)
-	tr := c.tracks.At(0)
-	large := tr.win
-	h.windows.drop(tr)
-	if slices.Contains(h.windows.free, large) {
-		t.Fatal("a window is kept that was large")
-	}
-	send(3*windowKept+1, 3*windowKept+2)
-	small := tr.win
-	h.windows.drop(tr)
-	if !slices.Contains(h.windows.free, small) {
-		t.Fatal("a small window is not kept")
-	}
-	if send(3*windowKept+3, 3*windowKept+3); tr.win != small || len(h.windows.free) != 0 {
-		t.Fatal("a window that is kept is not used")
-	}
-	h.windows.free = make([]*window, windowsKept)
-	if h.windows.drop(tr); len(h.windows.free) != windowsKept {
-		t.Fatalf("%d windows are kept", len(h.windows.free))
 	}
 }
 
@@ -255,7 +115,7 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 		if h.jobs.Len() != 1 {
 			t.Fatalf("%d jobs", h.jobs.Len())
 		}
-		j := h.jobs.Pop().(hubJob).job
+		j, _ := h.jobs.Pop()
 		at := 0
 		for done := false; !done; steps++ {
 			done = j.step(h)

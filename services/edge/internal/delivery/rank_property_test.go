@@ -247,10 +247,10 @@ func TestARankedMessageThatIsTakenBackIsFoundAgain(t *testing.T) {
 	}
 	w.h.windows.unopened(tr, msgs[1].Seq)
 	w.h.windows.opened(tr, msgs[1], 0)
-	if e := tr.win.find(msgs[1].Seq); e == nil || e.m != msgs[1] {
+	if e := tr.win.Find(msgs[1].Seq); e == nil || e.Message != msgs[1] {
 		t.Error("it is not found")
 	}
-	if n := len(tr.win.live()); n != 3 {
+	if n := len(tr.win.Live()); n != 3 {
 		t.Errorf("the window has %d places, want 3", n)
 	}
 	for _, m := range msgs {

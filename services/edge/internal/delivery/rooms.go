@@ -15,10 +15,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
+	jobs      walk.Jobs
 	claims    *claims.Desk
 	presence  *presence.Watch
 	admin     *admin.Admin
@@ -31,11 +33,11 @@ func newRooms(h *Hub) rooms {
 	return rooms{
 		claims: claims.New(p, h.mesh),
 		presence: presence.New(presence.Config{
-			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.jobs.Jobs, Cost: &h.cost,
+			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.rooms.jobs, Cost: &h.cost,
 			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
 		}),
-		admin:     &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
-		departure: departure.New(p, &h.jobs.Jobs),
+		admin:     &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
+		departure: departure.New(p, &h.rooms.jobs),
 		report:    report.New(p, h.cfg.Events),
 	}
 }
@@ -93,13 +95,13 @@ func (p port) Member(at exchange.Conn, m *reports.Member) {
 	c := p.conn(at)
 	m.ClientId, m.ConnectedAt = strings.Clone(c.clientID), c.since
 	if c.sess != nil {
-		m.User, m.Session = c.sess.user, c.sess.name
+		m.User, m.Session = c.sess.User, c.sess.Name
 	}
 }
 
 // Subscribers implements presence.Delivery.
 func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
-	p.h.jobs.push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
+	p.h.jobs.Push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
 }
 
 // Client implements admin.Delivery.
@@ -152,7 +154,7 @@ func (p port) Who(at exchange.Conn) report.Who {
 	c := p.conn(at)
 	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.clientID, Backend: c.backend}
 	if c.sess != nil {
-		w.User, w.Session = c.sess.user, c.sess.name
+		w.User, w.Session = c.sess.User, c.sess.Name
 	}
 	return w
 }

@@ -3,33 +3,21 @@ package delivery
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
-// saveDelay is how long changed cursors gather before they are handed to the mesh.
-const saveDelay = 200 * time.Millisecond
+// sessionKeeper keeps the positions of durable sessions stored, for the connections that hold them.
+type sessionKeeper struct{ hub *Hub }
 
-// sessions keep the positions of durable sessions stored, for the connections that hold them.
-type sessions struct{ hub *Hub }
-
-// session is the durable session that a connection holds.
+// session is the durable session that a connection holds, and its tracks.
 type session struct {
-	user, name string
-	conn       uint64 // the id of the connection that holds it
-	generation uint64 // 0: not attached yet
-	// cursors of topics that no track has taken up.
-	cursors map[string]*meshv1.SessionCursor
-	filters []string
-	saveAt  int64 // 0: nothing has changed
-	changed []trackRef
-	letters []*meshv1.DeadLetter
-	// waiting are subscriptions whose first position is being stored, by ref.
-	waiting map[uint32]subRef
+	sessions.Session
+	changed []trackRef // whose cursors are to be saved
 	// leaving: the connection has let go, and its last positions are being handed in; lookedAt
 	// counts the tracks that were looked at for them, lastRef is the ref of the Save that ends the
 	// hold.
@@ -42,7 +30,7 @@ type session struct {
 // detachRef is the ref of the last Save of a connection that is drained.
 const detachRef = ^uint32(0)
 
-func (z *sessions) cursorChanged(t *track) {
+func (z *sessionKeeper) cursorChanged(t *track) {
 	if t.cur == nil { // it is not a session's
 		return
 	}
@@ -53,18 +41,17 @@ func (z *sessions) cursorChanged(t *track) {
 	z.saveSoon(t.c)
 }
 
-func (z *sessions) saveSoon(c *conn) {
-	if c.sess.saveAt == 0 {
-		c.sess.saveAt = z.hub.now + int64(saveDelay)
-		z.hub.wheel.Sooner(c.slot, c.sess.saveAt)
+func (z *sessionKeeper) saveSoon(c *conn) {
+	if at, first := c.sess.SaveSoon(z.hub.now); first {
+		z.hub.wheel.Sooner(c.slot, at)
 	}
 }
 
 // save hands in what has changed.
-func (z *sessions) save(c *conn) {
+func (z *sessionKeeper) save(c *conn) {
 	s := c.sess
-	s.saveAt = 0
-	if c.detached || len(s.changed) == 0 && len(s.letters) == 0 {
+	s.BeginSave()
+	if c.detached || len(s.changed) == 0 && !s.HasLetters() {
 		return
 	}
 	z.hub.mesh.Save(z.hub.handle(c), 0, z.collect(s, saveSlice), false)
@@ -82,9 +69,9 @@ const (
 )
 
 // collect makes a write of what has changed, at most so many cursors.
-func (z *sessions) collect(s *session, most int) *meshv1.SessionWrite {
-	w := sessionWrite(s)
-	w.DeadLetters, s.letters = s.letters, nil
+func (z *sessionKeeper) collect(s *session, most int) *meshv1.SessionWrite {
+	w := s.Write()
+	s.TakeLetters(w)
 	most = min(most, len(s.changed))
 	for i, r := range s.changed[:most] {
 		if z.hub.cost.Items >= collectLooks {
@@ -105,33 +92,20 @@ func (z *sessions) collect(s *session, most int) *meshv1.SessionWrite {
 }
 
 // encodeCursor takes the attempts of what is un-ACKed now into account.
-func (z *sessions) encodeCursor(t *track) *meshv1.SessionCursor {
+func (z *sessionKeeper) encodeCursor(t *track) *meshv1.SessionCursor {
 	out := t.cur.Encode(strings.Clone(t.topic.name))
 	z.hub.looked(len(out.GetAcked()) + len(out.GetAttempts()))
 	if t.win == nil {
 		return out
 	}
-	z.hub.looked(len(t.win.live()))
-	for i := range t.win.live() {
-		e := &t.win.live()[i]
-		n := uint32(e.attempt)
-		if e.sends > 0 && !e.queued {
-			n++
-		}
-		if e.m == nil || n == 0 || e.m.Epoch != t.cur.Epoch {
-			continue
-		}
-		if out.Attempts == nil {
-			out.Attempts = map[uint64]uint32{}
-		}
-		out.Attempts[e.seq] = n
-	}
+	z.hub.looked(len(t.win.Live()))
+	t.win.AddAttempts(out)
 	return out
 }
 
 // letGo ends the hold: nothing is saved as it changes any more, and the teardown hands in the last
 // positions before it takes tracks apart. ref is that of the last Save.
-func (z *sessions) letGo(c *conn, ref uint32) {
+func (z *sessionKeeper) letGo(c *conn, ref uint32) {
 	if s := c.sess; s != nil && !c.detached {
 		c.detached = true
 		s.leaving, s.lastRef = true, ref
@@ -140,7 +114,7 @@ func (z *sessions) letGo(c *conn, ref uint32) {
 
 // handIn hands in some of the last positions; the Save with the rest of them ends the hold. No
 // track of the connection goes before that.
-func (z *sessions) handIn(c *conn) {
+func (z *sessionKeeper) handIn(c *conn) {
 	s := c.sess
 	end := min(s.lookedAt+lookSlice, c.tracks.Len())
 	for ; s.lookedAt < end; s.lookedAt++ {
@@ -160,7 +134,7 @@ func (z *sessions) handIn(c *conn) {
 }
 
 // attached goes on with Hello once the session is held.
-func (z *sessions) attached(c *conn, e exchange.Attached) {
+func (z *sessionKeeper) attached(c *conn, e exchange.Attached) {
 	if c.state != stateWaiting {
 		z.hub.stats.StaleEvents++
 		return
@@ -171,29 +145,15 @@ func (z *sessions) attached(c *conn, e exchange.Attached) {
 		return
 	}
 	s := c.sess
-	s.generation, s.filters = e.Generation, e.Filters
-	if s.cursors = e.Cursors; s.cursors == nil {
-		s.cursors = map[string]*meshv1.SessionCursor{}
-	}
-	z.hub.welcome(c, s.conn, e.Resumed)
+	s.Attach(&e)
+	z.hub.welcome(c, s.Conn, e.Resumed)
 	z.hub.conns.resumed = append(z.hub.conns.resumed, c.slot)
 }
 
-// takeCursor finds where the session stands in a topic; nil where it has no position there. A track
-// that takes it up owns it. size is how much there is in it.
-func (s *session) takeCursor(topic string) (cur *cursor.Cursor, size int) {
-	stored := s.cursors[topic]
-	if stored == nil {
-		return nil, 0
-	}
-	delete(s.cursors, topic)
-	return cursor.New(stored), len(stored.GetAcked()) + len(stored.GetAttempts())
-}
-
 // resumeTrack gives a track of the session its place in a topic that appeared later.
-func (z *sessions) resumeTrack(t *track, epoch uint64) {
+func (z *sessionKeeper) resumeTrack(t *track, epoch uint64) {
 	more := z.hub.tracks.more(t)
-	cur, size := t.c.sess.takeCursor(t.topic.name)
+	cur, size := t.c.sess.Take(t.topic.name)
 	more.cur = cur
 	z.hub.looked(size)
 	if t.cur == nil || t.cur.Epoch != epoch {
@@ -206,34 +166,29 @@ func (z *sessions) resumeTrack(t *track, epoch uint64) {
 
 // giveUp makes a message a dead letter of the session, which settles it. Without a session it is
 // let go.
-func (z *sessions) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
-	s := t.c.sess
+func (z *sessionKeeper) giveUp(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
 	if t.cur == nil {
 		return
 	}
 	z.hub.stats.DeadLetters++
 	z.hub.looked(len(m.Body()) / bytesAsOne * looksAsOne)
-	s.letters = append(s.letters, &meshv1.DeadLetter{
-		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts,
-		User: s.user, Session: s.name, At: z.hub.wall,
-	})
+	t.c.sess.GiveUp(m, attempts, why, z.hub.wall)
 	t.cur.Settle(m.Seq, m.Seq)
 	z.cursorChanged(t)
 }
 
 // saved goes on with a subscription whose first position is stored.
-func (z *sessions) saved(e exchange.Saved) {
+func (z *sessionKeeper) saved(e exchange.Saved) {
 	if e.Ref == detachRef {
 		z.hub.rooms.departure.Saved()
 		return
 	}
 	z.hub.forConn(e.Conn, func(c *conn) {
-		if c.sess == nil || c.sess.waiting[e.Ref] == (subRef{}) {
+		if c.sess == nil || !c.sess.Stored(e.Ref) {
 			z.hub.stats.StaleEvents++
 			return
 		}
-		s := c.sess.waiting[e.Ref].get()
-		delete(c.sess.waiting, e.Ref)
+		s := c.subByRef(e.Ref)
 		if s == nil || s.dead {
 			return
 		}
@@ -245,7 +200,7 @@ func (z *sessions) saved(e exchange.Saved) {
 	})
 }
 
-func (z *sessions) detached(c *conn, why error) {
+func (z *sessionKeeper) detached(c *conn, why error) {
 	c.detached = true
 	if why != nil {
 		z.hub.failErr(c, why)
@@ -254,6 +209,6 @@ func (z *sessions) detached(c *conn, why error) {
 	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }
 
-func (z *sessions) yield(c *conn) {
+func (z *sessionKeeper) yield(c *conn) {
 	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }

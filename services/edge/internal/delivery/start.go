@@ -1,15 +1,12 @@
 package delivery
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
+	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -19,41 +16,9 @@ type starter struct {
 	pendings slab.Pool[pending]
 }
 
-// start is where a subscription asked to begin, and the heads it is measured against.
-type start struct {
-	mode      wirev1.Start
-	seq       uint64
-	epoch     uint64
-	positions []*wirev1.Position
-	byTopic   map[string]*wirev1.Position // of those, by topics that are not placed yet
-	heads     []exchange.Head
-}
-
-func startOf(m *wirev1.Subscribe) *start {
-	st := &start{mode: m.GetStart(), seq: m.GetSeq(), epoch: m.GetEpoch(), positions: m.GetPositions()}
-	if len(st.positions) > 0 && st.mode == wirev1.Start_START_LIVE {
-		st.mode = wirev1.Start_START_AFTER_SEQ
-	}
-	return st
-}
-
-// index checks a position, and makes it quick to find.
-func (st *start) index(filter string, p *wirev1.Position) error {
-	if err := exchange.CheckPosition(filter, p); err != nil {
-		return err
-	}
-	if st.byTopic == nil {
-		st.byTopic = make(map[string]*wirev1.Position, len(st.positions))
-	}
-	if st.byTopic[p.GetTopic()] != nil {
-		return exchange.ErrTwoPositions
-	}
-	st.byTopic[p.GetTopic()] = p
-	return nil
-}
-
-func (st *start) kind() trackKind {
-	switch st.mode {
+// kindOf the track that a subscription has.
+func kindOf(st *starts.Start) trackKind {
+	switch st.Mode {
 	case wirev1.Start_START_LIVE:
 		return kindPlain
 	case wirev1.Start_START_SESSION:
@@ -62,91 +27,18 @@ func (st *start) kind() trackKind {
 	return kindOwn
 }
 
-// place is where a track begins in one topic: behind pos. missed messages were asked for and can't
-// be had.
-type place struct {
-	head      exchange.Head
-	pos       uint64
-	recovered bool
-	missed    uint64
-	cur       *cursor.Cursor
-	fresh     bool     // cur is not stored yet
-	shared    trackRef // that is there already
-}
-
-// after is the place behind a position that the client has.
-func after(head exchange.Head, epoch, seq uint64) place {
-	switch {
-	case epoch != 0 && epoch != head.Epoch:
-		// That log is gone. What the present one still has comes after the position.
-		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1}
-	case seq > head.Head:
-		// The log was rewound: what it has now is not what the client had under these numbers.
-		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1}
-	case seq+1 < head.Oldest:
-		return place{head: head, pos: head.Oldest - 1, missed: head.Oldest - 1 - seq}
-	}
-	return place{head: head, pos: seq, recovered: true}
-}
-
-// place works out where the subscription begins in the topic of head.
-func (st *start) place(head exchange.Head, wildcard bool) place {
-	head.Oldest = max(head.Oldest, 1)
-	if p := st.byTopic[head.Topic]; p != nil {
-		// whatever the start says of topics that are not named
-		return after(head, p.GetEpoch(), p.GetSeq())
-	}
-	switch st.mode {
-	case wirev1.Start_START_EARLIEST:
-		return place{head: head, pos: head.Oldest - 1, recovered: true}
-	case wirev1.Start_START_LAST_N:
-		pos := head.Head - min(head.Head, st.seq)
-		return place{head: head, pos: max(pos, head.Oldest-1), recovered: true}
-	case wirev1.Start_START_AFTER_SEQ:
-		if !wildcard && len(st.positions) == 0 {
-			return after(head, st.epoch, st.seq)
-		}
-	}
-	return place{head: head, pos: head.Head, recovered: true}
-}
-
-// resume is the place of a session that has a cursor in the topic.
-func resume(head exchange.Head, cur *cursor.Cursor) place {
-	head.Oldest = max(head.Oldest, 1)
-	p := after(head, cur.Epoch, cur.Floor)
-	p.cur = cur
-	if cur.Epoch != head.Epoch || cur.Floor > head.Head {
-		p.cur = &cursor.Cursor{Epoch: head.Epoch, Floor: p.pos}
-		return p
-	}
-	if p.missed > 0 {
-		p.missed = cur.Missing(cur.Floor+1, head.Oldest-1)
-		cur.Settle(cur.Floor+1, head.Oldest-1)
-		p.pos = cur.Floor
-		p.recovered = p.missed == 0
-	}
-	return p
-}
-
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is
 // new.
 func (b *starter) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 	sess := s.c.sess
 	if w == nil {
-		w = sessionWrite(sess)
+		w = sess.Write()
 	}
-	if !slices.Contains(sess.filters, s.filter()) {
-		name := strings.Clone(s.filter())
-		sess.filters = append(sess.filters, name)
-		w.AddFilters = []string{name}
-	}
+	sess.AddFilter(s.filter(), w)
 	if len(w.Cursors) == 0 && len(w.AddFilters) == 0 {
 		return false
 	}
-	if sess.waiting == nil {
-		sess.waiting = map[uint32]subRef{}
-	}
-	sess.waiting[s.ref] = s.handle()
+	sess.Store(s.ref)
 	b.hub.mesh.Save(b.hub.handle(s.c), s.ref, w, true)
 	return true
 }
@@ -155,17 +47,13 @@ func (b *starter) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 // that the mesh sent them, because its heads are measured against those before it. Its tracks are
 // made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
-	c      *conn
-	gen    uint32 // of the connection
-	sub    subRef
-	places []place
-	first  *meshv1.SessionWrite // what storeFirst hands in
-	at     int
-	match  matching
-	// indexed, told and asked say how many positions were checked and made quick to find, places
-	// put into the answer, and positions looked for in vain.
-	indexed, told, asked int
-	begun                bool // all of that is done
+	hub     *Hub
+	c       *conn
+	gen     uint32 // of the connection
+	sub     subRef
+	placing starts.Placing[trackRef]
+	at      int  // the next of the places to make a track at
+	begun   bool // it was answered
 }
 
 // activate goes on with an activation and says how much it did, and whether it is done.
@@ -174,32 +62,77 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 	if s == nil || s.dead || s.c.state != stateOpen {
 		return b.undo(j)
 	}
-	if !j.begun {
-		for n < teardownSlice && !j.begun && !s.dead {
-			n += b.prepare(s, j)
-		}
-		if !j.begun {
+	for n < teardownSlice && !j.placing.Done() {
+		did, err := j.placing.Step(s.start, &s.answer, j, &b.hub.cost)
+		if n += did + b.hub.toll(); err != nil {
+			b.hub.refuseSub(s, err)
 			return n, false
 		}
-		b.answerAt(s, j)
 	}
-	for n < teardownSlice && j.at < len(j.places) {
-		b.startTrack(s, &j.places[j.at])
+	if !j.placing.Done() {
+		return n, false
+	}
+	if !j.begun {
+		j.begun = true
+		b.answerAt(s, j.placing.First)
+	}
+	for n < teardownSlice && j.at < len(j.placing.Places) {
+		b.startTrack(s, &j.placing.Places[j.at])
 		j.at++
 		n += 1 + b.hub.toll()
 	}
-	if j.at < len(j.places) {
+	if j.at < len(j.placing.Places) {
 		return n, false
 	}
 	s.active = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
 	if s.wildcard {
-		b.hub.wildcards.log.add(s.handle())
+		b.hub.wildcards.log.Add(s.handle())
 	} else {
 		b.ownTrack(s)
 	}
 	return n + 1, true
 }
+
+// Filter implements starts.Delivery, as the others do.
+func (j *activation) Filter() string { return j.sub.s.filter() }
+
+// Shared is the track that the subscription will share.
+func (j *activation) Shared(topic string) (r trackRef, epoch, pos uint64, is bool) {
+	ts := j.hub.topics.byName.Get(topic)
+	if ts == nil {
+		return r, 0, 0, false
+	}
+	t := j.hub.tracks.sharedBy(j.sub.s, ts)
+	if t == nil {
+		return r, 0, 0, false
+	}
+	return t.ref(), t.epoch, t.pos, true
+}
+
+// Hold has a track stay where it is.
+func (j *activation) Hold(r trackRef) (pos uint64, held bool) {
+	t := r.get()
+	if t == nil {
+		return 0, false
+	}
+	t.told = true
+	return t.pos, true
+}
+
+// Subscriptions of the connection.
+func (j *activation) Subscriptions() int { return j.c.subs.Len() }
+
+// Awaits reports whether the i-th is a plain subscription with wildcards that has heard nothing yet
+// of a topic that matches: for it the topic appeared later, so that the track that they will share
+// starts at seq 1.
+func (j *activation) Awaits(i int, name string) bool {
+	s := j.c.subs.At(i)
+	return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
+}
+
+// Session of the connection.
+func (j *activation) Session() *sessions.Session { return &j.c.sess.Session }
 
 // undo goes on with giving up an activation whose subscription is over: tracks that it shares go
 // on, and the session has the positions again that no track has taken up.
@@ -207,71 +140,21 @@ func (b *starter) undo(j *activation) (n int, done bool) {
 	if j.c.gen != j.gen || j.c.state != stateOpen {
 		return 1, true // its tracks are gone, or are going
 	}
-	for ; n < teardownSlice && j.at < len(j.places); n++ {
-		p := &j.places[j.at]
+	for ; n < teardownSlice && j.at < len(j.placing.Places); n++ {
+		p := &j.placing.Places[j.at]
 		j.at++
-		b.thaw(p.shared.get())
-		if p.cur != nil && !p.fresh {
-			j.c.sess.cursors[p.head.Topic] = p.cur.Encode(p.head.Topic)
+		b.goOn(p.Shared.get())
+		if p.Cursor != nil && !p.Fresh {
+			j.c.sess.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
-	return n + 1, j.at == len(j.places)
-}
-
-// prepare does one more thing of what comes before the answer, and says how much that was.
-func (b *starter) prepare(s *sub, j *activation) (n int) {
-	st := s.start
-	switch {
-	case j.indexed < len(st.positions):
-		if err := st.index(s.filter(), st.positions[j.indexed]); err != nil {
-			b.hub.refuseSub(s, err)
-		}
-		j.indexed++
-	case len(j.places) < len(st.heads):
-		return b.placeNext(s, j)
-	case !s.answer.begun:
-		s.answer.begun, s.answer.recovered = true, true
-	case j.told < len(j.places):
-		s.tell(&j.places[j.told])
-		j.told++
-	case j.asked < len(st.positions):
-		s.tellGone(st.positions[j.asked])
-		j.asked++
-	default:
-		j.begun = true
-	}
-	return 1
-}
-
-// placeNext works out one more place, or some of what it depends on, and says how much that was.
-func (b *starter) placeNext(s *sub, j *activation) (n int) {
-	st, sess := s.start, s.c.sess
-	if j.places == nil {
-		j.places = make([]place, 0, len(st.heads))
-		if s.kind == kindSession {
-			j.first = sessionWrite(sess)
-		}
-	}
-	p, done, matched := b.placeOf(s, j, st.heads[len(j.places)])
-	if !done {
-		return matched
-	}
-	if p.fresh {
-		j.first.Cursors = append(j.first.Cursors, p.cur.Encode(p.head.Topic))
-	}
-	j.places = append(j.places, p)
-	delete(st.byTopic, p.head.Topic)
-	return 1 + matched + b.hub.toll()
+	return n + 1, j.at == len(j.placing.Places)
 }
 
 // answerAt answers Subscribed, for a session once its first positions are stored.
-func (b *starter) answerAt(s *sub, j *activation) {
-	st := s.start
-	if len(st.heads) == 0 && len(st.positions) == 0 && st.mode == wirev1.Start_START_AFTER_SEQ && st.seq > 0 {
-		s.answer.recovered = false // no log knows the topic
-	}
+func (b *starter) answerAt(s *sub, first *meshv1.SessionWrite) {
 	s.start = nil
-	if s.kind == kindSession && b.storeFirst(s, j.first) {
+	if s.kind == kindSession && b.storeFirst(s, first) {
 		return
 	}
 	b.openSub(s)
@@ -281,7 +164,7 @@ func (b *starter) answerAt(s *sub, j *activation) {
 func (b *starter) openSub(s *sub) {
 	s.open = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
-	it := sendq.AnswerOf(s.answer.whole(s.id))
+	it := sendq.AnswerOf(s.answer.Frame(s.id))
 	b.hub.push(s.c, &it)
 	b.forgetPending(s)
 	b.hub.rooms.report.Subscribed(b.hub.handle(s.c), s.filter(), "", s.ack)
@@ -289,7 +172,7 @@ func (b *starter) openSub(s *sub) {
 		return
 	}
 	if s.wildcard {
-		b.hub.jobs.push(&opening{sub: s.handle(), left: s.c.tracks.Len()})
+		b.hub.jobs.Push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
 		return
 	}
 	for _, t := range b.hub.tracks.of(s.c, s.topic) {
@@ -301,8 +184,8 @@ func (b *starter) openSub(s *sub) {
 // last ones first: what takes the place of a track that goes meanwhile was looked at, or will be,
 // and those that come meanwhile don't wait.
 type opening struct {
-	sub  subRef
-	left int
+	sub       subRef
+	remaining int
 }
 
 func (j *opening) step(h *Hub) bool {
@@ -311,12 +194,12 @@ func (j *opening) step(h *Hub) bool {
 		return true
 	}
 	tracks := &s.c.tracks
-	end := min(j.left, tracks.Len())
-	j.left = max(end-lookSlice, 0)
-	for i := j.left; i < end; i++ { // none goes meanwhile
+	end := min(j.remaining, tracks.Len())
+	j.remaining = max(end-lookSlice, 0)
+	for i := j.remaining; i < end; i++ { // none goes meanwhile
 		h.starter.letOut(tracks.At(i), s)
 	}
-	return j.left == 0
+	return j.remaining == 0
 }
 
 // letOut has a track go on that waited for the subscription to open.
@@ -327,26 +210,8 @@ func (b *starter) letOut(t *track, s *sub) {
 	}
 }
 
-// tell puts a place into the answer. A track that is shared may have gone on meanwhile; from here
-// on it stays where it is until the subscription shares it.
-func (s *sub) tell(p *place) {
-	if t := p.shared.get(); t != nil {
-		t.told = true
-		p.pos = t.pos
-		p.head.Head = max(p.head.Head, p.pos)
-	}
-	out := &s.answer
-	out.recovered = out.recovered && p.recovered
-	out.missed += p.missed
-	if s.wildcard {
-		out.position(p.head.Topic, p.head.Epoch, p.head.Head, p.recovered, p.missed)
-		return
-	}
-	out.epoch, out.head = p.head.Epoch, p.head.Head
-}
-
-// thaw has a track go on whose place is in an answer.
-func (b *starter) thaw(t *track) {
+// goOn has a track go on whose place is in an answer.
+func (b *starter) goOn(t *track) {
 	if t == nil || !t.told {
 		return
 	}
@@ -355,74 +220,14 @@ func (b *starter) thaw(t *track) {
 	}
 }
 
-// tellGone puts a position into the answer if no log knows its topic.
-func (s *sub) tellGone(p *wirev1.Position) {
-	if p.GetSeq() == 0 || s.start.byTopic[p.GetTopic()] == nil {
-		return
-	}
-	s.answer.recovered = false
-	if s.wildcard {
-		s.answer.position(p.GetTopic(), 0, 0, false, 0)
-	}
-}
-
-// placeOf also takes into account what the connection's tracks have been given already. done is
-// false where there is more to look at; matched is what it has cost.
-func (b *starter) placeOf(s *sub, j *activation, head exchange.Head) (p place, done bool, matched int) {
-	c := s.c
-	if ts := b.hub.topics.byName.Get(head.Topic); ts != nil {
-		if t := b.hub.tracks.sharedBy(s, ts); t != nil && t.epoch == head.Epoch {
-			j.match = matching{}
-			head.Head = max(head.Head, t.pos)
-			return place{head: head, pos: t.pos, recovered: true, shared: t.ref()}, true, 0
-		}
-	}
-	switch s.kind {
-	case kindPlain:
-		awaits, done, matched := j.match.look(c.subs.Len(), func(i int) bool { return c.subs.At(i).awaits(head.Topic) })
-		if awaits {
-			return place{head: head, recovered: true}, true, matched
-		}
-		return s.start.place(head, s.wildcard), done, matched
-	case kindOwn:
-		return s.start.place(head, s.wildcard), true, 0
-	}
-	filters := c.sess.filters
-	if c.sess.cursors[head.Topic] == nil {
-		known, done, matched := j.match.look(len(filters), func(i int) bool { return topic.Match(filters[i], head.Topic) })
-		if !done {
-			return p, false, matched
-		}
-		first := &cursor.Cursor{Epoch: head.Epoch}
-		if !known {
-			// a filter of the session knows topics without a cursor: these appeared later
-			first.Floor = head.Head
-		}
-		p = resume(head, first)
-		p.fresh = true
-		return p, true, matched
-	}
-	j.match = matching{}
-	cur, size := c.sess.takeCursor(head.Topic)
-	b.hub.looked(size)
-	return resume(head, cur), true, 0
-}
-
-// awaits reports whether it is a plain subscription with wildcards that has heard nothing yet of a
-// topic that matches: for it the topic appeared later, so that the track that they will share
-// starts at seq 1.
-func (s *sub) awaits(name string) bool {
-	return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
-}
-
 // startTrack makes the subscription's track in one topic.
-func (b *starter) startTrack(s *sub, p *place) {
-	ts := b.hub.topic(p.head.Topic)
+func (b *starter) startTrack(s *sub, p *starts.Place[trackRef]) {
+	ts := b.hub.topic(p.Head.Topic)
 	shared := b.hub.tracks.sharedBy(s, ts)
 	if shared != nil {
 		b.hub.tracks.share(shared, s)
 	}
-	b.thaw(p.shared.get())
+	b.goOn(p.Shared.get())
 	if shared != nil {
 		return
 	}
@@ -430,11 +235,11 @@ func (b *starter) startTrack(s *sub, p *place) {
 	if s.wildcard {
 		s.topics++
 	}
-	t.epoch, t.pos = p.head.Epoch, p.pos
-	if p.cur != nil {
-		b.hub.tracks.more(t).cur = p.cur
+	t.epoch, t.pos = p.Head.Epoch, p.Pos
+	if p.Cursor != nil {
+		b.hub.tracks.more(t).cur = p.Cursor
 	}
-	b.catchUp(t, p.head.Head)
+	b.catchUp(t, p.Head.Head)
 }
 
 // catchUp has the track read on from the log up to head and to what has come live, where it is not

@@ -1,6 +1,9 @@
 package delivery
 
 import (
+	"math"
+	"time"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
@@ -25,8 +28,31 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
 		"subscriptions": h.subSlab.Taken(), "subscriptions with wildcards": h.subMores.Taken(), "positions": h.tracks.slab.Taken(), "parts of positions": h.tracks.mores.Taken(), "beginnings": h.starter.pendings.Taken(),
 		"parts of connections": h.conns.mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.slab.Taken(), "reads": h.replay.reads.Taken(),
-		"filters": h.wildcards.pool.Taken(), "names": h.texts.Taken(), "records of links": h.links.Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
+		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
 	}
+}
+
+// QueueSizes are the sizes by which queues are counted: bytes at least, kernel memory of stalled
+// sockets included.
+var QueueSizes = [...]int{1, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+
+// Stats of the hub; gauges are up to date.
+func (h *Hub) Stats() Stats {
+	s := h.stats
+	s.Stats = h.links.Stats()
+	s.Topics = int64(h.topics.byName.Len())
+	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
+	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
+	s.QueuesBySize[0] = int64(h.queues.InUse())
+	h.queues.AtLeast(QueueSizes[1:], s.QueuesBySize[1:])
+	if _, held, ok := h.queues.Largest(); ok {
+		s.LargestQueue = int64(held)
+	}
+	s.Claims = *h.rooms.claims.Stats()
+	s.HeldBack = h.rooms.report.Suppressed()
+	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
+	s.Recalled = h.groups.room.Stats().Recalled
+	return s
 }
 
 // Stats are plain counters of one hub, copied for whoever reads them.
@@ -71,19 +97,7 @@ type Stats struct {
 	// messages of groups that went back unsent, because their member's client did not read
 	Recalled uint64
 
-	// connections closed because their client took nothing for long
-	StuckCloses uint64
-	SparedStuck [linkhealth.Reasons]uint64 // times that one was not closed, by why
-
-	// Of links: those that are unhealthy now, how often one became so, how often an unhealthy one
-	// was not closed, by why, which heartbeats told nothing of their link, because the edge was
-	// late or had a queue, and what the others told.
-	Unhealthy      int64
-	UnhealthyTimes uint64
-	Spared         [linkhealth.Reasons]uint64
-	RTTLate        uint64
-	RTTQueued      uint64
-	RTT            linkhealth.Histogram
+	linkhealth.Stats
 
 	Claims claims.Stats
 
@@ -92,4 +106,91 @@ type Stats struct {
 	Drops   ByCode // messages that did not come, by why
 	Closes  ByCode // connections; OK: the client ended it
 	Refused ByCode // requests answered with an Error
+}
+
+// Who is behind is listed, and looked at every second, some at a time: so the lag of subscriptions
+// that wait shows too, and others cost nothing.
+
+const (
+	lagEvery = time.Second
+	// lagSlice is how many tracks are looked at in one go.
+	lagSlice = 256
+)
+
+// lagging are the tracks that are behind.
+type lagging struct {
+	hub    *Hub
+	tracks []trackRef // behind, or were when they were looked at last
+	lookAt int64      // when they are looked at next
+}
+
+// add lists a track that is behind.
+func (l *lagging) add(t *track) {
+	if !t.lags && t.behind {
+		t.lags = true
+		l.tracks = append(l.tracks, t.ref())
+	}
+}
+
+// look begins to look at them, where it is time.
+func (l *lagging) look() {
+	if l.hub.now < l.lookAt {
+		return
+	}
+	l.lookAt = l.hub.now + int64(lagEvery)
+	l.hub.rooms.report.ForgetSlow(l.hub.now)
+	if len(l.tracks) == 0 {
+		return
+	}
+	l.lookAt = math.MaxInt64
+	l.hub.jobs.Push(&census{})
+}
+
+// census is a walk over the tracks that are behind. It forgets those that are not any more.
+type census struct {
+	at, kept      int
+	lag, furthest int64
+	standing      int64
+}
+
+func (j *census) step(h *Hub) bool {
+	for end := min(j.at+lagSlice, len(h.lagging.tracks)); j.at < end; j.at++ {
+		r := h.lagging.tracks[j.at]
+		t := r.get()
+		if t == nil {
+			continue
+		}
+		if !t.behind {
+			t.lags = false
+			continue
+		}
+		if h.replay.stands(t) {
+			j.standing++
+		}
+		lag := t.lag()
+		j.lag, j.furthest = j.lag+lag, max(j.furthest, lag)
+		h.lagging.tracks[j.kept] = r
+		j.kept++
+	}
+	if j.at < len(h.lagging.tracks) {
+		return false
+	}
+	clear(h.lagging.tracks[j.kept:])
+	h.lagging.tracks = h.lagging.tracks[:j.kept]
+	h.stats.BehindNow, h.stats.Lag, h.stats.LongestLag, h.stats.StandingNow = int64(j.kept), j.lag, j.furthest, j.standing
+	h.lagging.lookAt = h.now + int64(lagEvery)
+	return true
+}
+
+// lag is how many messages lie between the track and the head of its topic, as far as that is
+// known.
+func (t *track) lag() int64 {
+	head := t.pos
+	if t.topic.epoch == t.epoch {
+		head = max(head, t.topic.last)
+	}
+	if t.rng != nil && t.rng.Epoch == t.epoch {
+		head = max(head, t.rng.Head)
+	}
+	return int64(head - t.pos)
 }

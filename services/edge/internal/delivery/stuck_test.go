@@ -27,7 +27,7 @@ func (w *world) look(taken func() uint64, d time.Duration, all ...*client) {
 	for end := w.now + int64(d); w.now < end; w.pass(time.Second) {
 		for _, c := range all {
 			if w.h.Gen(c.slot) == c.gen && !w.h.Status(c.slot).Closing {
-				w.h.Stuck(c.slot, Held{Memory: 1000, Taken: taken()})
+				w.h.Stalled(c.slot, Held{Memory: 1000, Taken: taken()})
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func TestWhoTakesLittleIsNotClosed(t *testing.T) {
 	w.h.cfg.Gate.Holds(w.h.cfg.Loop, 100)
 	c := w.stuck()
 	w.look(func() uint64 { return uint64(w.now / int64(50*time.Second)) }, 20*time.Minute, c)
-	w.h.Unstuck(c.slot)
+	w.h.StallEnded(c.slot)
 	w.look(nothing, 59*time.Second, c)
 	if s := w.h.Stats(); s.StuckCloses != 0 || s.Closes != (ByCode{}) {
 		t.Fatalf("%+v", s)

@@ -1,10 +1,6 @@
 package delivery
 
-import (
-	"slices"
-
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-)
+import "github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 // timers does what is due for a connection, sets its next time, and says how many tracks and
 // messages it has looked at.
@@ -46,11 +42,11 @@ func (h *Hub) openTimers(c *conn) (next int64, cost int) {
 	at, cost := h.visit(c)
 	next = min(next, at)
 	if s := c.sess; s != nil && c.state == stateOpen {
-		if s.saveAt != 0 && h.now >= s.saveAt {
+		if at := s.SaveAt(); at != 0 && h.now >= at {
 			h.sessions.save(c)
 		}
-		if s.saveAt != 0 {
-			next = min(next, s.saveAt)
+		if at := s.SaveAt(); at != 0 {
+			next = min(next, at)
 		}
 	}
 	return next, cost
@@ -83,7 +79,7 @@ func (h *Hub) visit(c *conn) (next int64, cost int) {
 	if !done {
 		c.visited = true
 		rest := v
-		h.jobs.push(&rest)
+		h.jobs.Push(&rest)
 	}
 	return v.next, cost
 }
@@ -163,24 +159,18 @@ func (v *visit) messages(h *Hub, t *track, most int) (n int, over bool) {
 	if w == nil {
 		return 0, true
 	}
-	i, _ := slices.BinarySearchFunc(w.entries[w.head:], v.seq, func(e entry, seq uint64) int {
-		if e.seq < seq {
-			return -1
-		}
-		return 1
-	})
-	for i += w.head; t.win == w && i < len(w.entries) && t.c.state == stateOpen; i++ {
-		e := &w.entries[i]
+	for i := w.From(v.seq); t.win == w && i < w.End() && t.c.state == stateOpen; i++ {
+		e := w.At(i)
 		if n += h.toll(); n >= most {
-			v.seq = e.seq
+			v.seq = e.Seq
 			return n, false
 		}
 		n++
-		if e.m != nil && e.due != 0 && h.now >= e.due {
+		if e.Message != nil && e.Due != 0 && h.now >= e.Due {
 			h.windows.overdue(t, e)
 		}
-		if e.m != nil && e.due != 0 {
-			v.next = min(v.next, e.due)
+		if e.Message != nil && e.Due != 0 {
+			v.next = min(v.next, e.Due)
 		}
 	}
 	return n, true

@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -68,7 +69,7 @@ const (
 // any it is noTrackMore.
 type trackMore struct {
 	also []*sub // that share it, but for the first
-	win  *window
+	win  *unacked.Window
 
 	// A hole that the client has not been told of: before the next Message, or at holeDue.
 	holeFrom, holeTo uint64
@@ -208,7 +209,7 @@ func (p *tracks) settle(t *track) {
 	if !t.ack && t.win != nil {
 		p.hub.windows.drop(t)
 	}
-	p.hub.ranked.settle(t)
+	p.hub.ranked.setTopK(t)
 }
 
 // manyOf is how many subscriptions or tracks of a connection are looked through; more are indexed.

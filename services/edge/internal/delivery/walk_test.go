@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // slicesOf takes the smallest slices of work until nothing is left, has seen look between them how
@@ -88,25 +89,25 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 	for _, other := range []string{"room/#", ""} {
 		h, k, slot := durableSession(t, topics)
 		c := h.conns.get(slot)
-		c.sess.filters = append(c.sess.filters, other) // as it was stored once
+		c.sess.Filters = append(c.sess.Filters, other) // as it was stored once
 		if other == "" {
-			c.sess.filters = c.sess.filters[:1]
+			c.sess.Filters = c.sess.Filters[:1]
 		}
 		for i := range filters {
-			c.sess.filters = append(c.sess.filters, fmt.Sprintf("talk/%d/+", i))
+			c.sess.Filters = append(c.sess.Filters, fmt.Sprintf("talk/%d/+", i))
 		}
 		ackTopics(t, h, slot, 0, topics)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
 		before := k.saves
 		n := slicesOf(t, h, 2*teardownSlice, "cursors", func() int { return -k.cursors })
-		if want := topics * filters / matchesAsOne / (teardownSlice + matchesSlice/matchesAsOne); other == "" && (n < want || k.saves-before < want/teardownSlice) {
+		if want := topics * filters / walk.SearchedPerUnit / (teardownSlice + walk.SearchSlice/walk.SearchedPerUnit); other == "" && (n < want || k.saves-before < want/teardownSlice) {
 			t.Fatalf("%d topics were matched with %d filters in %d slices, want %d", topics, filters, n, want)
 		}
 		want := topics
 		if other == "" {
 			want = 0
 		}
-		if len(k.floors) != want || len(c.sess.cursors) != want || c.subs.Len() != 0 {
+		if len(k.floors) != want || c.sess.Positions() != want || c.subs.Len() != 0 {
 			t.Fatalf("with %q, %d topics are left, want %d", other, len(k.floors), want)
 		}
 		for name, floor := range k.floors {

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -101,7 +102,7 @@ func TestEachWalkCounts(t *testing.T) {
 		do    func(w *walked)
 	}{
 		"an ACK in a group": {walkedItems, func(w *walked) {
-			w.h.groups.ack(w.g, &ackEntry{topic: []byte("room/9"), seq: walkedItems})
+			w.h.groups.ack(w.g, &ackEntry{AckEntry: frames.AckEntry{Topic: []byte("room/9"), Seq: walkedItems}})
 		}},
 		"a NACK in a group": {walkedItems, func(w *walked) {
 			w.h.groups.nack(w.g, &wirev1.Nack{Topic: "room/9", Seq: walkedItems})
@@ -114,7 +115,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"an ACK of what had timed out": {walkedItems, func(w *walked) {
 			win := w.at("room/1").win
 			for seq := range uint64(walkedItems) {
-				win.parked = append(win.parked, 1<<30+seq)
+				win.Park(1<<30 + seq)
 			}
 			w.h.acks.parked(w.at("room/1"), 1<<30, false)
 		}},

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // wildCrowd is n connections with one filter each, of which some end in the same places of two
@@ -75,8 +76,8 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 		}
 		for h.Work(4096) {
 		}
-		if len(h.wildcards.byName) != 0 || h.wildcards.pool.Taken() != 0 {
-			t.Fatalf("%d filters are left", len(h.wildcards.byName))
+		if h.wildcards.index.Len() != 0 || h.wildcards.index.Taken() != 0 {
+			t.Fatalf("%d filters are left", h.wildcards.index.Len())
 		}
 	}
 }
@@ -151,7 +152,7 @@ func TestMatchingFiltersIsCounted(t *testing.T) {
 	}
 	mesh.heads = topics
 	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"}), 1)
-	if n, want := steps(h), topics*filters/matchesAsOne/(teardownSlice+filters/matchesAsOne); n < want {
+	if n, want := steps(h), topics*filters/walk.SearchedPerUnit/(teardownSlice+filters/walk.SearchedPerUnit); n < want {
 		t.Fatalf("%d topics were matched with %d filters in %d slices, want %d", topics, filters, n, want)
 	}
 	if n := h.conns.get(slot).tracks.Len(); n != topics {

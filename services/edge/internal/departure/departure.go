@@ -166,7 +166,7 @@ func (d *Departures) Rebalance(e exchange.Rebalance) {
 	if all := d.delivery.Connections(); d.stop == nil {
 		n = min(int(e.Share*float64(all)+rand.Float64()), all)
 		d.begin(leaving{
-			going: goAway{reason: "the edge hands on a share of its connections", jitterMS: e.JitterMS, addresses: e.Addresses},
+			going: goAway{reason: "the edge moves a share of its connections to other edges", jitterMS: e.JitterMS, addresses: e.Addresses},
 			takes: int64(e.OverMS) * int64(time.Millisecond), wanted: n, left: all,
 		})
 	}

@@ -59,7 +59,7 @@ func (d *Departures) Reason() string {
 	if d.stop != nil {
 		return stopping
 	}
-	return "it was told to go elsewhere"
+	return "the client was asked to connect elsewhere"
 }
 
 // Saving notes that the last save of a connection was begun; Saved, that one was answered. The stop

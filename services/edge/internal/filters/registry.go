@@ -125,7 +125,7 @@ func (r *Registry) add(key Key, filter, text string) (uint32, error) {
 	if known := r.programs[text]; known != nil {
 		p = known
 	} else if len(r.programs) >= maxPrograms || r.texts+len(text) > maxTexts {
-		return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "this edge evaluates as many filters as it may")
+		return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "this edge is at its limit of content filters")
 	}
 	if r.filters[filter][p] == 0 {
 		if t := r.with(filter, p); t > r.budget {
@@ -150,7 +150,7 @@ func compile(text string) (*expr.Program, error) {
 	}
 	for _, name := range unknown {
 		if p.Uses(name) {
-			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "where: a content filter has no "+name)
+			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "where: a content filter can't use "+name)
 		}
 	}
 	return p, nil

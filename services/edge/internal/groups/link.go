@@ -144,7 +144,7 @@ func (g *Groups) answer(l *link, reply *meshv1.GroupFrameReply, err error) {
 			g.dead[l.edge] = g.now
 			g.down(l.edge)
 		}
-	case reply.GetLost(), l.peer != 0 && l.peer != reply.GetEdgeIncarnation():
+	case reply.GetLost(), !g.sameProcess(l, reply.GetEdgeIncarnation()):
 		g.down(l.edge)
 	default:
 		l.peer, l.answered, l.failing = reply.GetEdgeIncarnation(), g.now, time.Time{}
@@ -158,21 +158,33 @@ func (g *Groups) answer(l *link, reply *meshv1.GroupFrameReply, err error) {
 	}
 }
 
+// sameProcess reports whether an answer is of the process that answered before, and that the edge's
+// members are of. Its first frame on a link is taken by any process.
+func (g *Groups) sameProcess(l *link, incarnation uint64) bool {
+	h := g.heard[l.edge]
+	return (l.peer == 0 || l.peer == incarnation) && (h == nil || h.incarnation == incarnation)
+}
+
 // down has everything begin anew that has to do with an edge: its members are gone until they come
 // again, and so is its word as a dispatcher.
 func (g *Groups) down(edge string) {
 	delete(g.links, edge)
 	delete(g.heard, edge)
-	for _, d := range g.dispatchers {
-		d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
-		d.core.LeaveEdge(edge)
-		g.busy[d] = true
-	}
+	g.membersGone(edge)
 	for _, s := range g.groups {
 		if s.at == edge {
 			s.at, s.askAt = "", g.now
 			g.tend(s)
 		}
+	}
+}
+
+// membersGone ends an edge's members here until they come again.
+func (g *Groups) membersGone(edge string) {
+	for _, d := range g.dispatchers {
+		d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
+		d.core.LeaveEdge(edge)
+		g.busy[d] = true
 	}
 }
 
@@ -242,6 +254,7 @@ func (g *Groups) hear(f *meshv1.GroupFrame) bool {
 		h = &heard{incarnation: f.GetEdgeIncarnation(), link: f.GetLink()}
 		g.heard[edge] = h
 		if known {
+			g.membersGone(edge) // what the link before had yet to say of them is lost
 			g.anew(edge)
 		}
 	}

@@ -41,6 +41,8 @@ type member struct {
 	window uint32
 	since  time.Time
 	joined bool // its client has been told
+	// introduced is the edge that was told of it last, as the one that dispatches.
+	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
 	// may not have heard.
 	has     map[message]held
@@ -121,11 +123,16 @@ func (g *Groups) LeaveGroup(conn exchange.Conn, sub uint32) {
 		delete(g.members, m.memberKey)
 		delete(g.byID, m.id)
 		delete(m.of.members, m.id)
-		if m.of.at != "" {
-			g.send(m.of.at, &meshv1.GroupOp{Group: m.of.group, Filter: m.of.filter, Member: m.id, Op: &meshv1.GroupOp_Leave{Leave: &meshv1.GroupLeave{}}}, nil)
+		if m.introduced != "" { // it may dispatch although this edge does not go by it now
+			g.left(m.introduced, m.op(nil))
 		}
 		g.forget(m.of)
 	})
+}
+
+// left tells an edge that the member that an op is about is none, or no longer.
+func (g *Groups) left(edge string, op *meshv1.GroupOp) {
+	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Leave{Leave: &meshv1.GroupLeave{}}}, nil)
 }
 
 // SettleGroup implements exchange.Groups.
@@ -184,16 +191,22 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 	if m.of.at == "" {
 		return
 	}
-	keys := assignment.KeysOf(m.join.Key)
-	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Settled: m.settled, Acked: acked}
-	for k, h := range m.has {
-		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})
-	}
+	m.introduced = m.of.at
+	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: acked}
 	var last *meshv1.GroupSettle
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
 	}
 	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(last) })
+}
+
+// held is what the member has, for a dispatcher.
+func (m *member) held() (all []*meshv1.GroupHeld) {
+	keys := assignment.KeysOf(m.join.Key)
+	for k, h := range m.has {
+		all = append(all, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})
+	}
+	return all
 }
 
 func (g *Groups) share(name, filter string) *share {
@@ -219,7 +232,7 @@ func (g *Groups) tend(s *share) {
 	for _, m := range s.members {
 		if !m.joined && g.now.Sub(m.since) > joinPatience {
 			m.joined = true
-			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can dispatch for the group now"))
+			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
 		}
 	}
 	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
@@ -271,11 +284,15 @@ func (g *Groups) refuse(m *member, err error) {
 
 // fromDispatcher takes what the edge that dispatches for a group says.
 func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
+	m := g.byID[op.GetMember()]
+	if m == nil && (op.GetDeliver() != nil || op.GetAsk() != nil) {
+		g.left(edge, op) // as it was told before, or would be if that had not been lost
+		return
+	}
 	s := g.groups[op.GetGroup()+"/"+op.GetFilter()]
 	if s == nil || s.at != edge {
 		return
 	}
-	m := g.byID[op.GetMember()]
 	switch o := op.GetOp().(type) {
 	case *meshv1.GroupOp_Gone:
 		g.gone(s, o.Gone)
@@ -284,8 +301,10 @@ func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 			g.answered(m, o.Joined)
 		}
 	case *meshv1.GroupOp_Deliver:
+		g.delivered(m, o.Deliver)
+	case *meshv1.GroupOp_Ask:
 		if m != nil {
-			g.delivered(m, o.Deliver)
+			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn()}}), nil)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 		if p.secure != nil {
 			l.sentSealed(b, p, 0)
 		}
-		l.hub.Stuck(b.slot, l.held(p))
+		l.hub.Stalled(b.slot, l.held(p))
 		l.watchStuck(b.slot, p)
 		return true
 	}

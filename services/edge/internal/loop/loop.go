@@ -219,7 +219,7 @@ const stalled = 5 * time.Second
 // Check is for /readyz: an error where the loop has not turned for 5 s.
 func (l *Loop) Check() error {
 	if d := time.Since(l.LastTurn()); d > stalled {
-		return fmt.Errorf("loop %d has not turned for %v", l.cfg.Index, d.Round(time.Second))
+		return fmt.Errorf("loop %d has been stalled for %v", l.cfg.Index, d.Round(time.Second))
 	}
 	return nil
 }

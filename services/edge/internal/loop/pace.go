@@ -28,7 +28,7 @@ func (p *pace) full(now int64) int64 { return max(p.frames, p.bytes, now) - now 
 const second = int64(time.Second)
 
 // tooFast refuses who does not become slower.
-var tooFast = code.Retry(wirev1.Code_CODE_RATE_LIMITED, 5*time.Second, "the client sends more in a second than it may, all the time")
+var tooFast = code.Retry(wirev1.Code_CODE_RATE_LIMITED, 5*time.Second, "the client stayed above --max-frame-rate or --max-byte-rate for longer than --rate-patience")
 
 func (r *Rates) none() bool { return r.Frames <= 0 && r.Bytes <= 0 }
 

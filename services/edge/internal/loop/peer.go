@@ -55,7 +55,7 @@ func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 type rest struct{ bytes []byte }
 
 // noFrameRoom refuses who has sent much of a frame that has not come whole.
-var noFrameRoom = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge has no room for parts of frames")
+var noFrameRoom = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge has no memory left for frames that have not arrived whole (--frame-memory)")
 
 const (
 	// smallRest is what each connection may have of a frame that has not come whole, however many

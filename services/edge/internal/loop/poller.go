@@ -45,5 +45,5 @@ func ParsePoller(s string) (PollerKind, error) {
 	case PollerAuto, PollerEpoll, PollerNet:
 		return k, nil
 	}
-	return "", fmt.Errorf("--poller %q: want auto, epoll or net", s)
+	return "", fmt.Errorf("--poller %q must be auto, epoll or net", s)
 }

@@ -21,7 +21,7 @@ func openSender(mode SendMode) (s poll.Sender, why, err error) {
 	case why == nil:
 		return ring, nil, nil
 	case mode == poll.ModeUring:
-		return nil, nil, fmt.Errorf("sends through io_uring were asked for: %w", why)
+		return nil, nil, fmt.Errorf("--send uring: %w", why)
 	}
 	return poll.NewWriter(), why, nil
 }
@@ -34,7 +34,7 @@ func ParseSendMode(s string) (SendMode, error) {
 	case poll.ModeAuto, poll.ModeUring, poll.ModeWrite:
 		return m, nil
 	}
-	return "", fmt.Errorf("--send %q: want auto, uring or write", s)
+	return "", fmt.Errorf("--send %q must be auto, uring or write", s)
 }
 
 // SendMode is how the loop sends once it was started, and why not through io_uring where that was

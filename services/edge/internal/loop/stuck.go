@@ -32,7 +32,7 @@ func (l *Loop) measure() {
 		}
 		slot := l.stuck[l.stuckAt]
 		if p := l.peers.get(slot); p.open() && !p.writable {
-			l.hub.Stuck(slot, l.held(p))
+			l.hub.Stalled(slot, l.held(p))
 			l.stuckAt++
 			continue
 		}

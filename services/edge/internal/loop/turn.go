@@ -190,7 +190,7 @@ func (l *Loop) happened(e *poll.Event) {
 	}
 	if e.Writable && !p.writable {
 		p.writable = true
-		l.hub.Unstuck(e.Slot)
+		l.hub.StallEnded(e.Slot)
 		l.wantFlush(e.Slot, p)
 	}
 }

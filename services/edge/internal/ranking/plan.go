@@ -26,7 +26,7 @@ type plan struct {
 	cost  int // where it is scored here
 }
 
-var errNoCompute = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "models score on compute nodes, and this edge has none")
+var errNoCompute = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "models are scored by compute nodes, and this edge has none (--computes)")
 
 // plan of a ranking that was prepared and is not empty.
 func (k *ranking) plan() (plan, error) {

@@ -87,7 +87,7 @@ func New(cfg Config) *Ranker {
 			cfg.Log.Error("a ranking panicked", "reason", reason, "stack", string(stack))
 		},
 		OnLost: func(namespace string, since time.Duration) {
-			cfg.Log.Error("a ranking does not come back from a step: its worker is replaced", "namespace", namespace, "since", since)
+			cfg.Log.Error("a step of a ranking takes too long: its worker is replaced", "namespace", namespace, "since", since)
 		},
 	})
 	r.stats = newStats(cfg.Registry, r)

@@ -115,7 +115,7 @@ func (k *ranking) fail(err error) {
 	case errors.Is(k.ctx.Err(), context.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		err = code.New(wirev1.Code_CODE_EXPIRED, "the deadline came before the ranking was done")
 	case errors.Is(err, context.Canceled):
-		err = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the edge stops")
+		err = code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "the edge is stopping")
 	}
 	k.answer(nil, code.From(err))
 }

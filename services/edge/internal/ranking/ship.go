@@ -52,7 +52,7 @@ func (k *ranking) shippedPart(p part, resp *meshv1.RankJobResponse, err error) {
 	}
 }
 
-var errAnswer = code.New(wirev1.Code_CODE_INTERNAL, "a compute node's answer is not one to the ranking")
+var errAnswer = code.New(wirev1.Code_CODE_INTERNAL, "a compute node's answer does not match the ranking")
 
 // take the results of a part, unless they are not for what was asked.
 func (k *ranking) take(p part, resp *meshv1.RankJobResponse) error {

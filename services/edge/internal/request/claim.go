@@ -18,23 +18,23 @@ func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error 
 	case c.IDInUse:
 		return idInUse
 	case m.GetOp() < 0 || m.GetOp() >= claims.Ops:
-		return invalid("there is no such op")
+		return invalid("op is not one that this edge knows")
 	case (ends || m.GetOp() == wirev1.Claim_OP_RENEW) && m.GetToken() == 0:
-		return invalid("the token is missing")
+		return invalid("token is missing: the answer that granted the claim has it")
 	case m.GetSuccessor() != "" && !ends:
-		return invalid("a successor goes with RELEASE")
+		return invalid("successor is for RELEASE only")
 	case len(m.GetSuccessor()) > maxOwner || HasControl(m.GetSuccessor()):
-		return invalid("a successor has 255 bytes at most, and no control characters")
+		return invalid("successor must be at most 255 bytes long, without control characters")
 	case m.GetPriority() > policy.MaxPriority:
-		return invalid("priorities are 0 to 9")
+		return invalid("priority must be 0 to 9")
 	case c.Backend:
-		return unsupported("backends claim with ClaimService")
+		return unsupported("backends claim with ClaimService, not over a stream of SubscribeService")
 	}
 	if why := Topic(m.GetResource()); why != nil {
 		return why
 	}
 	if m.GetResource()[0] == '$' {
-		return code.New(wirev1.Code_CODE_BAD_TOPIC, "names of the mesh's own are no resources")
+		return code.New(wirev1.Code_CODE_BAD_TOPIC, "names that begin with $ are the mesh's own and can't be claimed")
 	}
 	if why := r.Refuses(m.GetResource()); why != nil {
 		// nobody must take that for an end, and give up what it holds

@@ -11,8 +11,8 @@ import (
 const MaxHeaders = 64
 
 var (
-	tooManyPositions = code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
-	tooManyHeaders   = invalid("a message has 64 headers at most")
+	tooManyPositions = code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "there are more positions than topics that a filter may match")
+	tooManyHeaders   = invalid("a message must have at most 64 headers")
 )
 
 // Many checks that an encoded Subscribe has no more positions, and a Publish no more headers, than

@@ -30,7 +30,7 @@ func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 	case !p.ClientPublish:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+p.Prefix+" does not let clients publish: give it client_publish (pushmesh namespace set "+p.Prefix+" --client-publish)")
 	case m.GetDedupeKey() != "" && !p.Durable:
-		return unsupported("dedupe_key: the topic is ephemeral, so that nothing remembers keys: leave it out")
+		return unsupported("dedupe_key: the topic is ephemeral, and dedupe keys are kept for durable topics only: leave it out")
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
 		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the payload is longer than the namespace allows")
 	}

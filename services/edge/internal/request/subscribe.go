@@ -4,7 +4,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
@@ -17,13 +16,13 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	case c.IDInUse:
 		return idInUse
 	case m.GetWhere() != "" && m.GetGroup() != "":
-		return unsupported("a group has no content filter: what a member does not want goes to nobody else")
+		return unsupported("where is not supported with group: a message that one member filters out would go to no other member")
 	case len(m.GetWhere()) > maxWhere:
-		return invalid("where has 4,096 bytes at most")
+		return invalid("where is longer than 4,096 bytes")
 	case m.GetNoEcho():
 		return unsupported("no_echo is not supported")
 	case c.Subscriptions >= r.Subscriptions:
-		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has as many subscriptions as it may")
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection is at its limit of subscriptions")
 	case c.Draining:
 		return stopping
 	}
@@ -36,18 +35,18 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	wildcard := topic.IsFilter(m.GetFilter())
 	switch {
 	case !c.Backend && backendsOnly(m.GetFilter()):
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "the mesh's own topics are for backends, which subscribe through a router")
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "topics that begin with $ are for backends, which subscribe through a router")
 	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
-		return invalid("there is no such start")
+		return invalid("start is not one that this edge knows")
 	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
-		return invalid("there is no such overflow")
+		return invalid("overflow is not one that this edge knows")
 	case m.GetStart() == wirev1.Start_START_SESSION && !c.HasSession && m.GetGroup() == "":
-		return invalid("Hello named no session")
+		return invalid("start SESSION needs a session, and Hello named none")
 	case len(m.GetPositions()) > r.WildcardTopics:
-		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "more positions than topics that a filter may match")
+		return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, "there are more positions than topics that a filter may match")
 	case m.GetOverflow() == wirev1.Overflow_OVERFLOW_DROP_OLDEST && (m.GetAck() || m.GetStart() == wirev1.Start_START_SESSION) &&
 		(wildcard || r.PolicyFor(m.GetFilter()).Durable):
-		return unsupported("nothing is dropped on a durable topic with ack or a session")
+		return unsupported("overflow DROP_OLDEST is not supported on durable topics with ack or a session, because they drop nothing")
 	case m.GetRankTopK() > 0:
 		if err := ranked.Check(m, r.PolicyFor(m.GetFilter())); err != nil {
 			return err
@@ -56,7 +55,13 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	return membership.Check(m)
+	if err := checkGroup(m); err != nil {
+		return err
+	}
+	if why := r.overloaded(); why != nil {
+		return why
+	}
+	return r.matchesCheaply(m)
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.
@@ -64,7 +69,7 @@ func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
 	after := m.GetStart() == wirev1.Start_START_AFTER_SEQ
 	switch {
 	case m.GetStart() == wirev1.Start_START_SESSION && len(m.GetPositions()) > 0:
-		return invalid("start SESSION begins at the session's own positions: leave positions out")
+		return invalid("start SESSION begins at the session's positions: leave positions out")
 	case m.GetSeq() > 0 && !after && m.GetStart() != wirev1.Start_START_LAST_N:
 		return invalid("seq goes with start AFTER_SEQ or LAST_N: leave it out, or name the start")
 	case m.GetEpoch() > 0 && !after:
@@ -72,7 +77,7 @@ func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
 	case after && len(m.GetPositions()) > 0 && (m.GetSeq() > 0 || m.GetEpoch() > 0):
 		return invalid("with positions, seq and epoch are those of the positions: leave the subscription's own out")
 	case after && wildcard && (m.GetSeq() > 0 || m.GetEpoch() > 0):
-		return invalid("a filter with wildcards is resumed by positions")
+		return invalid("a filter with wildcards has no single seq to start after: use positions")
 	}
 	return nil
 }

@@ -390,7 +390,7 @@ func (m *Mesh) advance() {
 func (m *Mesh) clock() {
 	m.catchup.cache.Expire(m.now)
 	if n := m.routers.Expire(m.now); n > 0 {
-		m.cfg.Log.Warn("routers fell silent", "routers", n)
+		m.cfg.Log.Warn("routers stopped answering", "routers", n)
 		m.check.doubt = m.now.Add(doubtFor)
 		m.checkAll(string(routerlink.Silent))
 		m.routersChanged()

@@ -42,7 +42,7 @@ func (m *Mesh) Read(loop uint16, topic string, epoch, from, to uint64, maxBytes 
 	w := want{loop, topic, epoch, max(from, 1), to, maxBytes}
 	if !m.ops.TryDo(4*readsWaiting, func() { m.read(w) }) {
 		m.stats.RefusedReads.Add(1)
-		m.Post(loop, exchange.Range{Topic: topic, From: w.from, Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too much waits at this edge")})
+		m.Post(loop, exchange.Range{Topic: topic, From: w.from, Err: code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many requests wait at this edge")})
 	}
 }
 

@@ -178,7 +178,7 @@ func (m *Mesh) sum(ctx context.Context, loops []*outlet, event func(reply func(i
 func (m *Mesh) sessionQueue(ctx context.Context, q *meshv1.SessionQueue) (*meshv1.EdgeReply, error) {
 	conn, held := m.sessions.Holder(ctx, q.GetUser(), q.GetName())
 	if !held {
-		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "nobody holds the session here")
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "the session is not attached on this edge")
 	}
 	depth := make(chan *meshv1.QueueDepth, 1)
 	m.Post(conn.Loop, exchange.Depth{Conn: conn, Reply: func(messages, bytes int) {

@@ -166,7 +166,7 @@ type Later struct {
 	Crowded bool
 }
 
-func (l *Later) Error() string { return "later: in " + l.Wait.String() }
+func (l *Later) Error() string { return "wait before trying again: " + l.Wait.String() }
 
 // Slot is admitted work. It is given back with Release, once.
 type Slot struct {
@@ -228,17 +228,17 @@ func (s Slot) One() Slot {
 
 func (a *Admission) enter(now time.Time, s *Slot) (reason, *code.Error) {
 	if !within(&a.inFlight, s.n, int64(a.share(a.cfg.Overall).InFlight)) {
-		return byWork, overloaded(1, "this router has too many messages in work")
+		return byWork, overloaded(1, "this router has too many messages in progress")
 	}
 	if !within(&a.bytes, s.n*s.bytes, int64(a.cfg.MaxBytes)) {
 		a.inFlight.Add(-s.n)
-		return byWork, overloaded(1, "this router has too many bytes in work")
+		return byWork, overloaded(1, "this router has too many bytes of messages in progress")
 	}
 	if a.overall != nil {
 		if wait := spend(a.overall, now, int(s.n)); wait > 0 {
 			a.inFlight.Add(-s.n)
 			a.bytes.Add(-s.n * s.bytes)
-			return byRate, code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Jitter(wait), "this router takes no more messages a second")
+			return byRate, code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Jitter(wait), "this router is at its limit of messages a second")
 		}
 	}
 	return 0, nil
@@ -255,7 +255,7 @@ func (b *budget) enter(now time.Time, n int) (reason, *code.Error) {
 	}
 	if wait := spend(b.bucket, now, n); wait > 0 {
 		b.inFlight.Add(-int64(n))
-		return byProducerRate, code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, "this producer sends more messages a second than it may")
+		return byProducerRate, code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, "this producer is above its limit of messages a second")
 	}
 	return 0, nil
 }

@@ -60,7 +60,7 @@ func overloaded(pressure float64, message string) *code.Error {
 	return code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Wait(pressure), message)
 }
 
-const tooLate = "this router is late"
+const tooLate = "this router is overloaded: it is late with its work"
 
 // committed messages are the last to be refused.
 const committed = shed.Priorities - 1
@@ -80,11 +80,11 @@ func (a *Admission) shed(q *Ask) (reason, *code.Error) {
 		return byLag, overloaded(pressure, tooLate)
 	}
 	if pressure := a.crowd(); !a.work.Admits(pressure, priority) {
-		return byWork, overloaded(pressure, "this router has too much in work for a message of this priority")
+		return byWork, overloaded(pressure, "this router has too much in progress for a message of this priority")
 	}
 	if a.cfg.Edges != nil {
 		if pressure, ok := a.cfg.Edges(priority); !ok {
-			return byEdges, overloaded(pressure, "too much waits to be sent to edges for a message of this priority")
+			return byEdges, overloaded(pressure, "too much is queued for edges for a message of this priority")
 		}
 	}
 	if q.Durable && q.Topic != "" {
@@ -109,7 +109,7 @@ func (a *Admission) stored(topic string, priority uint32) (reason, *code.Error) 
 		return 0, nil
 	}
 	if pressure, ok := a.cfg.Store(topic, priority); !ok {
-		return byStore, overloaded(pressure, "too much waits for the store for a message of this priority")
+		return byStore, overloaded(pressure, "too much is queued for the store for a message of this priority")
 	}
 	return 0, nil
 }

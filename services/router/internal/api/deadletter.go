@@ -60,7 +60,7 @@ func (d *DeadLetter) List(ctx context.Context, req *pushmeshv1.DeadLetterService
 	if req.GetPageToken() != "" {
 		var err error
 		if after, err = strconv.ParseUint(req.GetPageToken(), 10, 63); err != nil {
-			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that List has given")
+			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that an earlier answer had")
 		}
 	}
 	resp, err := d.letters.ListDeadLetters(ctx, &meshv1.ListDeadLettersRequest{Filter: req.GetFilter(), AfterId: after, Limit: limit})
@@ -142,7 +142,7 @@ func (d *DeadLetter) Discard(ctx context.Context, req *pushmeshv1.DeadLetterServ
 func (d *DeadLetter) each(ctx context.Context, ids []uint64, filter string, do func([]*meshv1.DeadLetter) error) error {
 	switch {
 	case (len(ids) == 0) == (filter == ""):
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "name either ids or a filter")
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "give either ids or a filter")
 	case len(ids) > maxLetters:
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "ids are at most 1,000")
 	}

@@ -42,7 +42,7 @@ func placeOf(token string) (p place, err error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) <= 8 || bus.CheckID(string(raw[8:])) != nil {
-		return p, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that List has given")
+		return p, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is not one that an earlier answer had")
 	}
 	return place{edge: string(raw[8:]), after: binary.BigEndian.Uint64(raw)}, nil
 }

@@ -57,7 +57,7 @@ func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelReque
 		return nil, err
 	}
 	if req.GetVersion() == 0 {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "no version is given")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "version is missing")
 	}
 	found, err := r.ListModels(ctx, &pushmeshv1.ListModelsRequest{Name: req.GetName()})
 	if err != nil {

@@ -112,7 +112,7 @@ func (n *Namespace) all(ctx context.Context) ([]*pushmeshv1.Namespace, error) {
 func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceServiceDeleteRequest) (*pushmeshv1.NamespaceServiceDeleteResponse, error) {
 	for _, b := range policy.Builtin() {
 		if b.GetPrefix() == req.GetPrefix() {
-			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+req.GetPrefix()+" is built in: it can be changed, not deleted")
+			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+req.GetPrefix()+" is built in: it can be changed but not deleted")
 		}
 	}
 	if _, err := n.store.DeleteNamespace(ctx, &meshv1.DeleteNamespaceRequest{Prefix: req.GetPrefix()}); err != nil {

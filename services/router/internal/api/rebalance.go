@@ -31,9 +31,9 @@ func (m *Mesh) Rebalance(ctx context.Context, req *pushmeshv1.RebalanceRequest) 
 	case req.GetEdge() == "":
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge is empty: name one, as MeshService.Nodes lists them")
 	case !(share > 0 && share <= 1):
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "share is above 0 and at most 1")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "share must be above 0 and at most 1")
 	case !req.GetWithin().IsValid() && req.GetWithin() != nil || within < 0 || within > maxWithin:
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "within is an hour at most")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "within must be at most an hour")
 	}
 	if err := movable(m.homes.Homes(), req.GetEdge()); err != nil {
 		return nil, err
@@ -64,9 +64,9 @@ func movable(homes []interest.Home, edge string) error {
 	case !found:
 		return code.New(wirev1.Code_CODE_NOT_FOUND, "no edge "+edge+" is alive")
 	case drains:
-		return code.New(wirev1.Code_CODE_CONFLICT, "edge "+edge+" drains: all its connections go")
+		return code.New(wirev1.Code_CODE_CONFLICT, "edge "+edge+" is draining: it sends all of its connections to other edges already")
 	case others == 0:
-		return code.New(wirev1.Code_CODE_CONFLICT, "there is no other edge that could take them")
+		return code.New(wirev1.Code_CODE_CONFLICT, "there is no other edge that could take the connections")
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldS
 // may be left.
 func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequest) (*pushmeshv1.DisconnectResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "name a client_id, a user, or both: without them every connection would be meant")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "give a client_id, a user, or both: without them every connection would match")
 	}
 	if _, known := wirev1.Code_name[int32(req.GetCode())]; !known {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("code %d is not known: take one of pushmesh.wire.v1.Code", req.GetCode()))
@@ -181,7 +181,7 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 	resp := &pushmeshv1.DisconnectResponse{}
 	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
 		ClientId: req.GetClientId(), User: req.GetUser(), Code: req.GetCode(), Reason: req.GetReason(),
-	}}}, func(reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() }, "connections may be left")
+	}}}, func(reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() }, "some connections may still be open")
 	return resp, err
 }
 
@@ -189,7 +189,7 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 // connections may be left.
 func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequest) (*pushmeshv1.SetProfileResponse, error) {
 	if req.GetClientId() == "" && req.GetUser() == "" {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "name a client_id, a user, or both: without them every connection would be meant")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "give a client_id, a user, or both: without them every connection would match")
 	}
 	if err := features.Check(req.GetProfile(), req.GetVector(), features.ProfileDimensions); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "profile: "+err.Error())
@@ -197,7 +197,7 @@ func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequ
 	resp := &pushmeshv1.SetProfileResponse{}
 	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Profile{Profile: &meshv1.ReplaceProfile{
 		ClientId: req.GetClientId(), User: req.GetUser(), Profile: req.GetProfile(), Vector: req.GetVector(),
-	}}}, func(reply *meshv1.EdgeReply) { resp.Connections += reply.GetProfiled() }, "connections may have the profile from before")
+	}}}, func(reply *meshv1.EdgeReply) { resp.Connections += reply.GetProfiled() }, "some connections may still have the earlier profile")
 	return resp, err
 }
 

@@ -71,7 +71,7 @@ func checkHold(m *meshv1.ClaimOp) error {
 		return err
 	}
 	if m.GetToken() == 0 {
-		return invalid("token is missing: it is in the answer that granted the claim")
+		return invalid("token is missing: the answer that granted the claim has it")
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func millis(field string, p *durationpb.Duration, least time.Duration) (uint32, 
 	d := p.AsDuration()
 	switch {
 	case p.CheckValid() != nil || d < 0:
-		return 0, invalid("%s is not a duration from now on", field)
+		return 0, invalid("%s must be a duration of 0 or more", field)
 	case d == 0:
 		return 0, nil
 	case d < least:

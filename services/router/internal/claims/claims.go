@@ -73,7 +73,7 @@ func (s *Service) Drain() {
 }
 
 func errDraining() error {
-	return code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "this router stops: go to another one")
+	return code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "this router is stopping: use another one")
 }
 
 func (s *Service) watching() int {
@@ -88,7 +88,7 @@ func (s *Service) enter(ctx context.Context) (caller string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.callers[caller] >= s.cfg.MaxPerCaller {
-		return "", code.Retry(wirev1.Code_CODE_OVERLOADED, 100*time.Millisecond, "you have as many calls and watches of claims under way at this router as you may")
+		return "", code.Retry(wirev1.Code_CODE_OVERLOADED, 100*time.Millisecond, "the caller is at its limit of calls and watches of claims on this router")
 	}
 	s.callers[caller]++
 	return caller, nil

@@ -42,7 +42,7 @@ func (w *stream) take() ([]*wirev1.ClaimState, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.slow {
-		return nil, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "too many states wait for the caller: watch again")
+		return nil, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "the caller reads too slowly, and too many changes wait for it: watch again")
 	}
 	queue := w.queue
 	w.queue = nil
@@ -64,7 +64,7 @@ func (s *Service) open() (uint64, *stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.watches) >= s.cfg.MaxWatches {
-		return 0, nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router has all the watches of claims that it takes: go to another one")
+		return 0, nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router is at its limit of watches of claims: use another one")
 	}
 	conn, w := s.conns.Add(1), &stream{wake: make(chan struct{}, 1)}
 	s.watches[conn] = w

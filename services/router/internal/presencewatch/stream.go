@@ -58,7 +58,7 @@ func (s *Stream) Close() {
 // not have everything, and may watch again. w.mu is held.
 func (w *Watches) queueChange(s *Stream, c *Change) {
 	if len(s.queue) >= w.cfg.MaxQueued {
-		w.endStream(s, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "too many changes wait for the caller: watch again"))
+		w.endStream(s, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "the caller reads too slowly, and too many changes wait for it: watch again"))
 		return
 	}
 	s.queue = append(s.queue, c)

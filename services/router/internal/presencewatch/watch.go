@@ -94,13 +94,13 @@ func (w *Watches) join(now time.Time, filter string) (*watch, *code.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.draining {
-		return nil, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router stops")
+		return nil, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping")
 	}
 	if err := w.allowed(filter); err != nil {
 		return nil, err
 	}
 	if w.streams >= w.cfg.MaxStreams {
-		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router has as many watches as it may")
+		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router is at its limit of presence watches")
 	}
 	w.streams++
 	x := w.byFilter[filter]
@@ -150,10 +150,10 @@ func (w *Watches) pushChanges(now time.Time, x *watch) {
 	switch why := x.follower.Failed(); why {
 	case wirev1.Code_CODE_OK:
 	case wirev1.Code_CODE_OVERLOADED:
-		w.endWatch(x, code.Retry(why, time.Second, "an edge has as many watches as it may"))
+		w.endWatch(x, code.Retry(why, time.Second, "an edge is at its limit of presence watches"))
 		return
 	default:
-		w.endWatch(x, code.New(why, "more members than a watch may have"))
+		w.endWatch(x, code.New(why, "the filter has more members than a watch may have"))
 		return
 	}
 	for _, e := range x.follower.TakeEvents() {

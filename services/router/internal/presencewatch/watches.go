@@ -112,7 +112,7 @@ func (w *Watches) Drain() {
 	w.mu.Lock()
 	w.draining = true
 	for _, x := range w.byFilter {
-		w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router stops"))
+		w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping"))
 	}
 	w.mu.Unlock()
 	w.sendLeases()

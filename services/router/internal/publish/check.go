@@ -50,7 +50,7 @@ func checkMessage(m *pushmeshv1.PublishRequest) error {
 	case len(m.GetDedupeKey()) > maxDedupeKey:
 		return invalid("dedupe_key has %d bytes, at most %d", len(m.GetDedupeKey()), maxDedupeKey)
 	case len(m.GetTopics()) > MaxTopics:
-		return invalid("topics names %d, at most %d", len(m.GetTopics()), MaxTopics)
+		return invalid("topics has %d entries, at most %d", len(m.GetTopics()), MaxTopics)
 	case len(m.GetTopics()) > 0 && m.GetTopic() != "":
 		return invalid("topic and topics exclude each other")
 	}

@@ -73,7 +73,7 @@ func (p *Publisher) submit(j *job, began time.Time, m *Message, s *encodedMessag
 func (j *job) routeEphemeral() *Result {
 	p := j.publisher
 	if err := p.cfg.Routes.Reachable(); err != nil {
-		return &Result{Code: wirev1.Code_CODE_UNAVAILABLE, Error: "ephemeral messages need NATS: " + err.Error(), RetryAfter: natsRetry}
+		return &Result{Code: wirev1.Code_CODE_UNAVAILABLE, Error: "ephemeral messages can't be sent without NATS: " + err.Error(), RetryAfter: natsRetry}
 	}
 	if p.cfg.Routes.Route(&edgequeue.Delivery{Topic: j.append.GetTopic(), ExpiresAt: j.message.expiresAt, Body: j.message.body}) == 0 {
 		p.metrics.noSubscriber.Inc()

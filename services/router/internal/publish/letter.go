@@ -28,11 +28,11 @@ func (p *Publisher) Replay(l *meshv1.DeadLetter, m *wirev1.Message, ref uint64, 
 		return
 	}
 	if !pol.Durable {
-		refuse(code.New(wirev1.Code_CODE_UNSUPPORTED, "namespace "+pol.Prefix+" is ephemeral now: nothing would keep the message"))
+		refuse(code.New(wirev1.Code_CODE_UNSUPPORTED, "namespace "+pol.Prefix+" is ephemeral now: the message would not be stored"))
 		return
 	}
 	if len(m.GetId()) != messageIDSize {
-		refuse(code.New(wirev1.Code_CODE_INTERNAL, "the letter's message has no id"))
+		refuse(code.New(wirev1.Code_CODE_INTERNAL, "the dead letter's message has no id"))
 		return
 	}
 	slot, err := p.cfg.Admission.Admit(now, admission.Ask{Topic: l.GetTopic(), Durable: true, Messages: 1, Bytes: weight(len(l.GetBody()))})

@@ -50,7 +50,7 @@ func (o *order) check(now time.Time, id []byte, topic string, seq uint64) error 
 		delete(o.stopped, topic)
 		return nil
 	}
-	return code.New(wirev1.Code_CODE_OUT_OF_ORDER, fmt.Sprintf("producer_seq is %d after %d was refused: begin there again", seq, at.seq))
+	return code.New(wirev1.Code_CODE_OUT_OF_ORDER, fmt.Sprintf("producer_seq is %d after %d was refused: send again from %[2]d on", seq, at.seq))
 }
 
 // refused notes a message that was not let in.

@@ -62,7 +62,7 @@ func (o *Outbox) publish(data []byte, respond func([]byte) error) {
 		case len(it.GetMessageId()) != 16:
 			g.Published(ref, refusal(invalid("message_id has %d bytes, must be 16", len(it.GetMessageId()))))
 		case it.GetTtlUs() > 0 && it.GetDeliverAt() == 0 && it.GetAt()+it.GetTtlUs() <= now:
-			g.Published(ref, refusal(code.New(wirev1.Code_CODE_EXPIRED, "its ttl was over before its transaction was seen")))
+			g.Published(ref, refusal(code.New(wirev1.Code_CODE_EXPIRED, "its ttl had ended before its transaction was read")))
 		default:
 			m := written(it, in.GetProducerId(), now)
 			m.Ref, m.To = ref, g

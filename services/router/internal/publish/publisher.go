@@ -187,7 +187,7 @@ func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	}
 	if m.Request.GetDedupeKey() != "" && !pol.Durable && m.Written == nil {
 		// what a transaction wrote has a key of its own
-		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: namespace "+pol.Prefix+" is ephemeral, so that nothing remembers keys: leave it out")
+		return nil, code.New(wirev1.Code_CODE_UNSUPPORTED, "dedupe_key: namespace "+pol.Prefix+" is ephemeral, and dedupe keys are kept for durable topics only: leave it out")
 	}
 	return pol, checkPayload(pol, m.Request.GetPayload())
 }

@@ -41,7 +41,7 @@ func (s *Service) Drain() {
 }
 
 func errDraining() error {
-	return code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "this router stops: go to another one")
+	return code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "this router is stopping: use another one")
 }
 
 // waiter takes the one result of a unary call.

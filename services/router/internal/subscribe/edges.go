@@ -62,7 +62,7 @@ func (s *stream) connect(ctx context.Context) (*link, error) {
 	moving := s.moved != nil
 	until := time.Now().Add(moveWithin)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge is there to subscribe at")
+		err := code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge is known that takes subscriptions")
 		for _, home := range order(s.service.cfg.Edges.Homes(), s.service.senders.now(time.Now())) {
 			l, failed := s.open(ctx, home.ID)
 			if failed == nil {
@@ -104,7 +104,7 @@ func (s *stream) open(ctx context.Context, edge string) (*link, error) {
 		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" does not answer: "+err.Error())
 	}
 	if len(reply.GetTicket()) == 0 {
-		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" takes no subscribers for now")
+		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" takes no new subscribers now")
 	}
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", reply.GetAddress())
 	if err != nil {

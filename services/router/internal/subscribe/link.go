@@ -64,9 +64,9 @@ func gone(text string) *code.Error {
 func broken(err error) *code.Error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return gone("the edge fell silent")
+		return gone("the edge stopped answering")
 	}
-	return gone("the edge is gone")
+	return gone("the connection to the edge ended")
 }
 
 // handshake says Hello and waits for Welcome. Its error has the edge's reason.
@@ -76,7 +76,7 @@ func (l *link) handshake(hello *wirev1.Hello) error {
 		return invalid("hello: %v", err)
 	}
 	if len(frame)-wire.HeaderSize > wire.MaxHello {
-		return code.New(wirev1.Code_CODE_FRAME_TOO_LARGE, "hello has more than 4 KiB with the router's part")
+		return code.New(wirev1.Code_CODE_FRAME_TOO_LARGE, "hello is too long: it has more than 4 KiB together with what the router adds")
 	}
 	if _, err := l.conn.Write(frame); err != nil {
 		return broken(err)

@@ -96,7 +96,7 @@ func (s *stream) hand(l *link, req *pushmeshv1.SubscribeRequest) error {
 	case *pushmeshv1.SubscribeRequest_Ping:
 		return l.up.frame(wirev1.FrameType_FRAME_TYPE_PING, r.Ping)
 	case *pushmeshv1.SubscribeRequest_Hello:
-		return invalid("a second hello")
+		return invalid("hello came a second time")
 	}
 	return invalid("a request is empty, or of a kind that this router does not know")
 }
@@ -107,7 +107,7 @@ func (s *stream) hand(l *link, req *pushmeshv1.SubscribeRequest) error {
 func (s *stream) about(l *link, req *pushmeshv1.SubscribeRequest, n int) (bool, error) {
 	switch c := req.GetConnection(); {
 	case c == 0 && s.move:
-		return false, invalid("with move, ack and nack name their connection: welcome.connection_id")
+		return false, invalid("with move, ack and nack must set connection to welcome.connection_id")
 	case c != 0 && c != l.welcome.GetConnectionId():
 		s.service.metrics.stale.Add(float64(n))
 		return false, nil
@@ -130,14 +130,14 @@ func (s *stream) subscribe(l *link, m *wirev1.Subscribe) error {
 func (s *stream) keep(m *wirev1.Subscribe) error {
 	switch {
 	case m.GetStart() != wirev1.Start_START_SESSION && m.GetGroup() == "":
-		return invalid("with move, a subscription starts from its session or is of a group")
+		return invalid("with move, a subscription must start from SESSION or be of a group")
 	case s.kept[m.GetId()] != nil:
 		// an edge's refusal of this one could not be told from one of the other
 		return invalid("the id %d is in use", m.GetId())
 	}
 	k := &kept{request: m, size: proto.Size(m)}
 	if s.keeping += k.size; s.keeping > maxKept {
-		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "with move, the subscriptions of a stream have at most a MiB")
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "with move, the subscriptions of a stream must have at most 1 MiB together")
 	}
 	s.kept[m.GetId()] = k
 	return nil

@@ -78,7 +78,7 @@ func (s *Service) Drain() {
 }
 
 func errDraining() error {
-	return code.Retry(wirev1.Code_CODE_DRAINING, retrySoon, "this router stops: go to another one")
+	return code.Retry(wirev1.Code_CODE_DRAINING, retrySoon, "this router is stopping: use another one")
 }
 
 // Subscribe implements SubscribeService.
@@ -103,9 +103,9 @@ func (s *Service) enter(caller string) (leave func(), err error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.streams >= s.cfg.MaxStreams:
-		return nil, full("this router has %d streams, which is all it takes: go to another one", s.cfg.MaxStreams)
+		return nil, full("this router is at its limit of %d Subscribe streams: use another one", s.cfg.MaxStreams)
 	case s.callers[caller] >= s.cfg.MaxPerCaller:
-		return nil, full("you have %d streams at this router, which is all you may", s.cfg.MaxPerCaller)
+		return nil, full("the caller is at its limit of %d Subscribe streams on this router", s.cfg.MaxPerCaller)
 	}
 	s.streams++
 	s.callers[caller]++

@@ -120,7 +120,7 @@ func (s *stream) hangUp(pumped <-chan struct{}, cancel context.CancelFunc) {
 func (s *stream) greet() error {
 	req, err := s.rpc.Recv()
 	if errors.Is(err, io.EOF) {
-		return invalid("the first request is hello")
+		return invalid("the first request must be hello")
 	}
 	if err != nil {
 		return err
@@ -128,11 +128,11 @@ func (s *stream) greet() error {
 	h := req.GetHello()
 	switch {
 	case h == nil:
-		return invalid("the first request is hello")
+		return invalid("the first request must be hello")
 	case h.GetVersion() > 1:
-		return invalid("hello.version is the router's: leave it 0")
+		return invalid("hello.version is set by the router: leave it 0")
 	case len(h.GetTicket()) > 0:
-		return invalid("hello.ticket is the router's: leave it empty")
+		return invalid("hello.ticket is set by the router: leave it empty")
 	}
 	s.hello, s.move = proto.CloneOf(h), req.GetMove()
 	s.hello.Version, s.hello.HeartbeatMs = 1, uint32(heartbeat.Milliseconds())

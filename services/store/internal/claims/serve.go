@@ -133,7 +133,7 @@ func (l *Lane) enqueue(s *stream, ops []*op) bool {
 var (
 	errUnsound = code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "names are UTF-8, without NUL")
 	errBusy    = code.Retry(wirev1.Code_CODE_OVERLOADED, 100*time.Millisecond, "too many operations of this node wait for the store")
-	errStops   = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store stops")
+	errStops   = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store is stopping")
 	errNotMine = code.New(wirev1.Code_CODE_CONFLICT, "the shard is another store's")
 	errAway    = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 250*time.Millisecond, "claims can't be changed now")
 	errLoading = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store has just taken the shard: its claims are not read so far")

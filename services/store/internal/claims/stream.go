@@ -24,7 +24,7 @@ const (
 var (
 	errSlow     = code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, 100*time.Millisecond, "too many changes of claims wait for the node: ask again for all")
 	errReplaced = code.New(wirev1.Code_CODE_CONFLICT, "another stream of the node took the place of this one")
-	errDraining = code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "the store stops")
+	errDraining = code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "the store is stopping")
 	errAnew     = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 50*time.Millisecond, "the store reads its claims anew: ask again for all")
 )
 

@@ -28,7 +28,7 @@ const (
 	slow       = time.Second
 )
 
-var errNotAsked = errors.New("the database has not told the time yet")
+var errNotAsked = errors.New("the database's time is not known yet")
 
 // Config of a Clock.
 type Config struct {

@@ -88,7 +88,7 @@ func (s *Set) Move(ctx context.Context, shard int, to string) error {
 		}
 	}
 	if at < 0 {
-		return fmt.Errorf("no database %q was named", to)
+		return fmt.Errorf("there is no database %q among --db and --shard-db", to)
 	}
 	from, err := s.holder(ctx, shard)
 	if err != nil {

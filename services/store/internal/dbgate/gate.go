@@ -205,11 +205,11 @@ func (g *Gate) checkNewcomer(r *bulkhead, now time.Time) *code.Error {
 	case g.breaker.State() != Closed && (g.breaker.probing || now.Sub(g.breaker.probedAt) < g.breaker.pause):
 		return g.errUnavailable()
 	case g.poolExhausted && now.Sub(g.lastTrial) < ProbeEvery:
-		return g.errOverloaded("no connection of the pool comes free")
+		return g.errOverloaded("no connection of the pool becomes free")
 	case len(r.waiting) >= maxWaiting:
-		return g.errOverloaded(fmt.Sprintf("%d wait already", len(r.waiting)))
+		return g.errOverloaded(fmt.Sprintf("%d calls wait already", len(r.waiting)))
 	case len(r.waiting) > 0 && now.Sub(r.waiting[0].since) > g.cfg.Acquire/queueWaitShare:
-		return g.errOverloaded(fmt.Sprintf("others have waited for %s already", now.Sub(r.waiting[0].since).Round(time.Millisecond)))
+		return g.errOverloaded(fmt.Sprintf("other calls have waited for %s already", now.Sub(r.waiting[0].since).Round(time.Millisecond)))
 	}
 	if g.poolExhausted {
 		g.lastTrial = now
@@ -222,7 +222,7 @@ func (g *Gate) errUnavailable() *code.Error {
 }
 
 func (g *Gate) errOverloaded(why string) *code.Error {
-	return code.Retry(wirev1.Code_CODE_OVERLOADED, g.cfg.Acquire/queueWaitShare, g.cfg.Name+": too much to do: "+why)
+	return code.Retry(wirev1.Code_CODE_OVERLOADED, g.cfg.Acquire/queueWaitShare, g.cfg.Name+" is overloaded: "+why)
 }
 
 // admitWaiting admits waiting callers while there is room, first those of the class with the fewest
@@ -361,7 +361,7 @@ func (g *Gate) giveUp(class Class, w *waiter, why error) error {
 	if why != nil {
 		return why
 	}
-	err := g.errOverloaded(fmt.Sprintf("no turn within %s", g.cfg.Acquire))
+	err := g.errOverloaded(fmt.Sprintf("no connection became free within %s", g.cfg.Acquire))
 	g.refused[err.Code]++
 	return err
 }

@@ -56,7 +56,7 @@ func (g *Gate) Check() error {
 	case s.Breaker != Closed:
 		return fmt.Errorf("the breaker is %s: calls are refused until the database answers again", s.Breaker)
 	case s.Starved:
-		return fmt.Errorf("no connection of the pool comes free: %v busy, %v waiting", s.Busy, s.Waiting)
+		return fmt.Errorf("no connection of the pool becomes free: %v busy, %v waiting", s.Busy, s.Waiting)
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func (r *Reader) becomeReader(ctx context.Context) bool {
 	ask := asker{request: r.cfg.Request, metrics: r.metrics, log: r.cfg.Log}
 	w := &waiting{outbox: o, metrics: r.metrics, log: r.cfg.Log, mostRows: r.cfg.MaxWaiting, mostBytes: r.cfg.MaxWaitingBytes}
 	if err := w.open(ctx, ask); err != nil {
-		r.cfg.Log.Warn("reading what is parked beside the transactional outbox failed", "error", errors.Join(err, o.Close()))
+		r.cfg.Log.Warn("reading the parked messages of the transactional outbox failed", "error", errors.Join(err, o.Close()))
 		return false
 	}
 	r.outbox, r.rotated, r.openedAt = o, time.Time{}, time.Now()

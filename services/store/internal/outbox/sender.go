@@ -48,7 +48,7 @@ type sender struct {
 }
 
 // errLeft ends a batch that this store can't go on with: who gets the right next does.
-var errLeft = errors.New("the right to read is given back with messages unsent: another store may reach a router")
+var errLeft = errors.New("this store stops reading the transactional outbox, since it reaches no router: another store may")
 
 // row on its way.
 type row struct {
@@ -227,7 +227,7 @@ func (s *asker) ask(ctx context.Context, rows []row) (*meshv1.ClientPublishReply
 		return nil, err
 	}
 	if len(reply.GetResults()) != len(rows) {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router answered another number of messages")
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "a router answered for a different number of messages")
 	}
 	return reply, nil
 }

@@ -180,6 +180,7 @@ func TestCursorsKillNoRows(t *testing.T) {
 
 // Cursors from before pages, and from pages, are the same before and after a step back and forth.
 func TestCursorsMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	need(t, err)

@@ -37,6 +37,7 @@ func (l *loaded) LoadRun(r backend.Run) {
 // Whatever statement of a load checkpoints are folded before, and their slices dropped: it sees all
 // of them.
 func TestALoadBesideAFold(t *testing.T) {
+	t.Parallel()
 	wire := &pgtest.Wire{}
 	url := pgtest.URL(t)
 	healthy, d := open(t, url), openWith(t, Config{URL: url, Dial: wire.Dial})

@@ -73,6 +73,7 @@ func TestWritersCheckTheServerAgain(t *testing.T) {
 }
 
 func TestStoresMayStartTogether(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	var wg sync.WaitGroup
 	for range 6 {

@@ -78,6 +78,7 @@ func settle(t *testing.T, o backend.Outbox) (all []string) {
 const publishX = `SELECT pushmesh.publish('room/1', 'x')`
 
 func TestPublishRefusesWhatNobodyCouldTake(t *testing.T) {
+	t.Parallel()
 	d, url := withOutbox(t)
 	conn := connectTo(t, url)
 	do(t, conn, `INSERT INTO pushmesh.namespace VALUES ('room', 1, false, '{"maxPayload": 10}'), ('room/big', 1, false, '{"maxPayload": 20}')`)
@@ -122,6 +123,7 @@ func TestPublishRefusesWhatNobodyCouldTake(t *testing.T) {
 
 // The SQL function and package topic agree on what a topic is.
 func TestPublishKnowsTopics(t *testing.T) {
+	t.Parallel()
 	_, url := withOutbox(t)
 	conn := connectTo(t, url)
 	piece := rapid.SampledFrom([]string{"a", "b", "/", "//", "+", "#", "$", "é", "日", "\u007f", "\u0085", "\u00a0", "\x01", "\t", "\n", "'", `\`, " ", "."})
@@ -136,6 +138,7 @@ func TestPublishKnowsTopics(t *testing.T) {
 
 // An application's role needs the function alone.
 func TestPublishIsGranted(t *testing.T) {
+	t.Parallel()
 	d, url := withOutbox(t)
 	conn := connectTo(t, pgtest.Superuser(t, url))
 	role := strings.ReplaceAll(pgx.Identifier{"app_" + strings.TrimPrefix(conn.Config().Database, "pushmesh_test_")}.Sanitize(), `"`, "")
@@ -163,6 +166,7 @@ func TestPublishIsGranted(t *testing.T) {
 // One store reads; a frozen one is fenced with its writers, and its successor learns that a batch
 // was begun.
 func TestTheOutboxHasOneReader(t *testing.T) {
+	t.Parallel()
 	d, url := withOutbox(t)
 	conn := connectTo(t, url)
 	first := openOutbox(t, d, "a")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
@@ -36,6 +37,7 @@ func countSlices(t *testing.T, url string) (attachedN, other int) {
 // reader has ended. That no append is delayed is judged by cause, not by a clock: the server logs
 // each wait for a lock of more than a millisecond, and no append has any.
 func TestALongReaderDelaysNoAppend(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t, "log_lock_waits=on", "deadlock_timeout=1ms", "log_line_prefix=<%a> ")
 	url := server.URL()
 	d := open(t, url)
@@ -111,7 +113,7 @@ func TestALongReaderDelaysNoAppend(t *testing.T) {
 
 // lockWaits are the lines of the server's log about waits of an application for tables and
 // transactions.
-func lockWaits(t *testing.T, server *pgtest.Server, application string) (lines string) {
+func lockWaits(t *testing.T, server *pgserver.Server, application string) (lines string) {
 	t.Helper()
 	text, err := server.Log()
 	need(t, err)
@@ -138,6 +140,7 @@ func appendUntil(t *testing.T, stop <-chan struct{}, w backend.Writer, epoch uin
 }
 
 func TestSlicesAreMadeOnce(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	d := open(t, url)
 	at := uint64(time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC).UnixMicro())

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -27,7 +28,7 @@ const atOnce = 10 * time.Millisecond
 // under is a store's database and log in trouble: behind a proxy that counts connection attempts,
 // with appends and small statements under way all the time.
 type under struct {
-	server *pgtest.Server
+	server *pgserver.Server
 	proxy  *pgtest.Proxy
 	db     *DB
 	log    *backendtest.Log

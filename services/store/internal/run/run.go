@@ -161,7 +161,7 @@ func Each(packed []byte, visit func(i int, r *Record) bool) error {
 		}
 	}
 	if len(d.b) != 0 || !d.ok() {
-		return fmt.Errorf("%w: %d bytes left over", ErrBad, len(d.b))
+		return fmt.Errorf("%w: %d bytes too many", ErrBad, len(d.b))
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 func (s *Service) RenewLeases(ctx context.Context, req *meshv1.RenewLeasesRequest) (*meshv1.RenewLeasesResponse, error) {
 	length := time.Duration(req.GetLeaseMs()) * time.Millisecond
 	if length <= 0 || length > maxLease || req.GetEdgeId() == "" || len(req.GetLeases()) > maxPage {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a renewal names an edge, at most 1,000 leases, and a length of at most a minute")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a renewal must name an edge, at most 1,000 leases, and a length of at most a minute")
 	}
 	resp := &meshv1.RenewLeasesResponse{}
 	ctx, cancel := context.WithTimeout(ctx, renewWithin)
@@ -102,7 +102,7 @@ func (s *Service) renew(ctx context.Context, edge string, l *meshv1.RenewLeasesR
 		return code.New(wirev1.Code_CODE_NOT_FOUND, "the session is gone")
 	case peek.GetGeneration() != l.GetGeneration():
 		s.leases.Abort(k)
-		return code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another edge had the lease since")
+		return code.New(wirev1.Code_CODE_SESSION_TAKEN_OVER, "another edge has had the lease since")
 	}
 	s.leases.Granted(k, edge, claim, l.GetGeneration(), time.Now().Add(length))
 	return nil

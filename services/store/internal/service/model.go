@@ -77,7 +77,7 @@ func receiveModel(stream grpc.ClientStreamingServer[meshv1.StoreServicePutModelR
 		}
 	}
 	if sum := sha256.Sum256(file); !bytes.Equal(sum[:], m.GetDigest()) {
-		return nil, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the file is not the one announced: it has another digest")
+		return nil, nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the file's digest differs from the one announced")
 	}
 	return m, file, nil
 }

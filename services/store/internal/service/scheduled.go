@@ -15,7 +15,7 @@ import (
 // appended or cancelled in the transaction that took it out, and that left a key.
 func (s *Service) CancelScheduled(ctx context.Context, req *meshv1.StoreServiceCancelScheduledRequest) (*meshv1.StoreServiceCancelScheduledResponse, error) {
 	if len(req.GetMessageId()) != 16 {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message_id has 16 bytes")
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "message_id must have 16 bytes")
 	}
 	id := [16]byte(req.GetMessageId())
 	found, err := s.cfg.Backend.FindScheduled(ctx, id)

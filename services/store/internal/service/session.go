@@ -22,7 +22,7 @@ const (
 // session checks a session's key, and that its shard is this store's.
 func (s *Service) session(user, name string) error {
 	if user == "" || name == "" || len(user) > maxName || len(name) > maxName {
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "user and name of a session have 1 to 255 bytes")
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "user and name of a session must have 1 to 255 bytes")
 	}
 	return s.cfg.Log.Owns(topic.SessionShard(user, name))
 }

@@ -122,7 +122,7 @@ func (l *lane) submit(entries []*entry) {
 func (l *lane) admit(e *entry, down error) error {
 	switch {
 	case l.draining:
-		return code.Retry(wirev1.Code_CODE_DRAINING, unavailableRetry, "the store stops")
+		return code.Retry(wirev1.Code_CODE_DRAINING, unavailableRetry, "the store is stopping")
 	case !l.wanted[e.shard]:
 		return code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 	case l.away != nil:
@@ -134,7 +134,7 @@ func (l *lane) admit(e *entry, down error) error {
 	case !l.state.owns(e.shard):
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "no store owns the shard yet")
 	case len(l.queue) >= maxQueued || l.bytes+e.size() > maxQueuedBytes:
-		return code.Retry(wirev1.Code_CODE_OVERLOADED, overloadedRetry, "too much is waiting for its commit")
+		return code.Retry(wirev1.Code_CODE_OVERLOADED, overloadedRetry, "too many messages wait for their commit")
 	}
 	return nil
 }

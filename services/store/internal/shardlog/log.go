@@ -154,7 +154,7 @@ func (g *Log) Check() error {
 			return why
 		}
 		if stalled {
-			return fmt.Errorf("lane %s: the database does not answer since %s at least", l.name, l.stall)
+			return fmt.Errorf("lane %s: the database has not answered for %s at least", l.name, l.stall)
 		}
 		if owned := len(l.state.owned()); owned < wanted {
 			return fmt.Errorf("lane %s owns %d of %d shards", l.name, owned, wanted)

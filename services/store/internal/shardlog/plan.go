@@ -192,13 +192,13 @@ func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 func (p *planner) begins(i int, e *entry, key producerKey) bool {
 	seq, next := e.item.GetProducerSeq(), e.item.GetSettledSeq()+1
 	if seq > next {
-		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, outOfOrder(next, seq)+": nothing is known of this producer_id in the topic, "+
-			"where it is new, or has published nothing for long. Begin with a new producer_id, or say settled_seq", 0)
+		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, outOfOrder(next, seq)+": the store knows nothing of this producer_id in the topic, "+
+			"where it is new or has published nothing for long. Begin with a new producer_id, or set settled_seq", 0)
 		return false
 	}
 	if !p.s.shards[e.shard].known(p.now, e.item.GetSentMsAgo()) && !p.keyUsed(e) {
 		p.unplaced.forgotten++
-		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, fmt.Sprintf("producer_seq %d was first sent %s ago, and what producers published then is forgotten: "+
+		p.results[i] = refusal(e, wirev1.Code_CODE_OUT_OF_ORDER, fmt.Sprintf("producer_seq %d was first sent %s ago, and what producers published then is no longer known: "+
 			"whether it was published is not known. Begin with a new producer_id", seq, time.Duration(e.item.GetSentMsAgo())*time.Millisecond), 0)
 		return false
 	}

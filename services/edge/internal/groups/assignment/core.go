@@ -60,6 +60,7 @@ type Core struct {
 	idle    memberHeap // with room, the least loaded first
 	gen     uint64     // of the set of members
 	turns   uint64
+	audited int64 // when audit looked last
 
 	lanes   map[string]*lane
 	todo    []*lane // may have something to assign

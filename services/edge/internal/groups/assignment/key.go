@@ -26,7 +26,7 @@ func CheckKey(k string) error {
 	if name, ok := strings.CutPrefix(k, KeyHeader); ok && name != "" && len(name) <= maxHeader {
 		return nil
 	}
-	return errors.New(`group_key is "", "topic" or "header:NAME"`)
+	return errors.New(`group_key must be "", "topic" or "header:NAME"`)
 }
 
 // Keys finds the keys of messages.

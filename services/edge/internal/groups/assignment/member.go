@@ -21,6 +21,7 @@ type member struct {
 	turn    uint64  // when it was given something last
 	index   int     // in Core.idle; -1: not there
 	waiting []*lane // for room
+	asked   int64   // when it was asked what it has, last
 }
 
 func (m *member) load() int { return len(m.tasks) + m.unread }
@@ -78,7 +79,7 @@ func (c *Core) placed(m *member) {
 }
 
 // Join makes a member, or changes one. held is what it has: what a member is thought to have
-// besides got lost on the way.
+// besides got lost on the way, but for what was assigned after it was asked.
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
 	if m == nil {
@@ -96,12 +97,12 @@ func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	for _, a := range j.GetAcked() {
 		c.ackedBefore(a)
 	}
-	c.adopt(m, j.GetHeld())
+	c.adopt(m, j.GetHeld(), j.GetAsked())
 	c.placed(m)
 }
 
-// adopt makes what a member has its own.
-func (c *Core) adopt(m *member, held []*meshv1.GroupHeld) {
+// adopt makes what a member has its own. asked is the turn up to which it knows; 0: all.
+func (c *Core) adopt(m *member, held []*meshv1.GroupHeld, asked uint64) {
 	has := make(map[key]bool, len(held))
 	for _, h := range held {
 		k := key{h.GetTopic(), h.GetEpoch(), h.GetSeq()}
@@ -127,6 +128,13 @@ func (c *Core) adopt(m *member, held []*meshv1.GroupHeld) {
 	for k, h := range c.held {
 		if h.m == m && !has[k] {
 			c.unhold(k, true)
+		}
+	}
+	if asked > 0 {
+		for t := range m.tasks {
+			if t.turn > asked {
+				has[key{t.at.topic, t.at.epoch, t.m.Seq}] = true
+			}
 		}
 	}
 	c.backAll(m, has, true)

@@ -70,7 +70,7 @@ func (d *Door) Enter() *code.Error {
 	for {
 		n := d.held.Load()
 		if d.lim.Connections > 0 && n >= int64(d.lim.Connections) {
-			return code.Retry(wirev1.Code_CODE_TOO_MANY_CONNECTIONS, spread(retry), "the edge is full")
+			return code.Retry(wirev1.Code_CODE_TOO_MANY_CONNECTIONS, spread(retry), "the edge is at its limit of connections")
 		}
 		if d.held.CompareAndSwap(n, n+1) {
 			return nil
@@ -100,7 +100,7 @@ func (d *Door) EnterFrom(addr netip.Addr, now int64) (place uint32, why *code.Er
 	if d.byOne != nil {
 		var ok bool
 		if place, ok = d.byOne.enter(h, d.lim.AddressConnections); !ok {
-			return 0, code.Retry(wirev1.Code_CODE_TOO_MANY_CONNECTIONS, spread(retry), "too many connections of this address")
+			return 0, code.Retry(wirev1.Code_CODE_TOO_MANY_CONNECTIONS, spread(retry), "this address has too many connections")
 		}
 	}
 	return place, nil

@@ -15,7 +15,7 @@ func ParsePrefixes(flag string, all []string) ([]netip.Prefix, error) {
 	for _, s := range all {
 		p, err := parsePrefix(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s %q: want an address, or a network such as 10.0.0.0/8", flag, s))
+			errs = append(errs, fmt.Errorf("--%s %q must be an address, or a network such as 10.0.0.0/8", flag, s))
 			continue
 		}
 		prefixes = append(prefixes, p)

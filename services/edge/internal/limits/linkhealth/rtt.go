@@ -31,7 +31,7 @@ func ParseMode(s string) (Mode, error) {
 	case Off, Report, Close:
 		return m, nil
 	}
-	return "", fmt.Errorf("--unhealthy %q: want close, report or off", s)
+	return "", fmt.Errorf("--unhealthy %q must be close, report or off", s)
 }
 
 const (

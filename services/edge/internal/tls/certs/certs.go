@@ -95,7 +95,7 @@ func (k *Keeper) look() {
 	}
 	if k.seen = sum; err != nil {
 		k.failed.Add(1)
-		k.cfg.Log.Error("new certificates are not good: the old ones stay", "error", err)
+		k.cfg.Log.Error("the new certificates can't be used: the old ones stay", "error", err)
 		return
 	}
 	k.current.Store(s)

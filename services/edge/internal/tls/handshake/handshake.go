@@ -14,9 +14,9 @@ import (
 
 var (
 	errEnded   = errors.New("handshake: ended")
-	errGaveWay = errors.New("handshake: another needed the place")
+	errGaveWay = errors.New("handshake: ended to make room for another one")
 	// errPanicked says nothing of why: the log does.
-	errPanicked = errors.New("handshake: it failed inside the edge")
+	errPanicked = errors.New("handshake: internal error")
 )
 
 // Handshake is one under way. Its goroutine computes and waits; the loop that owns the connection

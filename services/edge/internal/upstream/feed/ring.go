@@ -108,7 +108,7 @@ func (f *Feed) Ahead(r exchange.Range) exchange.Range {
 	case st.epoch > r.Epoch:
 		return exchange.Range{
 			Topic: r.Topic, From: r.From, Epoch: st.epoch, Head: st.last, Oldest: max(st.oldest, 1),
-			Err: code.New(wirev1.Code_CODE_EPOCH_CHANGED, "the log of this topic began anew"),
+			Err: code.New(wirev1.Code_CODE_EPOCH_CHANGED, "the topic has a new epoch"),
 		}
 	case st.epoch == r.Epoch:
 		r.Head = max(r.Head, st.last)

@@ -26,7 +26,7 @@ const (
 )
 
 // errGone says that the router went while it was asked.
-var errGone = code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the router went before it answered: it may have been published")
+var errGone = code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the connection to the router ended before it answered: the message may have been published")
 
 // request asks a router, and answers for every item whatever comes back. Where the router is not
 // there, drains or goes, another one is asked for what is sure to be published once all the same:
@@ -134,7 +134,7 @@ func (p *Publisher) ask(ctx context.Context, router routerlink.Live, r *round) (
 	case err != nil:
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message can't be encoded: "+err.Error())
 	case len(data) > bus.MaxMessage:
-		return nil, code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the message is too large to be carried")
+		return nil, code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the message is too large for NATS")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -151,7 +151,7 @@ func (p *Publisher) ask(ctx context.Context, router routerlink.Live, r *round) (
 		return nil, code.New(wirev1.Code_CODE_INTERNAL, "the router's answer can't be read")
 	}
 	if len(reply.GetResults()) != len(r.open) {
-		return nil, code.New(wirev1.Code_CODE_INTERNAL, "the router answered for another number of messages")
+		return nil, code.New(wirev1.Code_CODE_INTERNAL, "the router answered for a different number of messages")
 	}
 	return reply.GetResults(), nil
 }

@@ -134,7 +134,7 @@ func (s *Sessions) yieldElsewhere(ctx context.Context, k key, a *attach) {
 	ctx, cancel := context.WithTimeout(ctx, yieldPatience)
 	defer cancel()
 	if !s.cfg.Yield(ctx, peek.GetPreviousEdge(), k.user, k.name) {
-		s.cfg.Log.Debug("session not yielded", "edge", peek.GetPreviousEdge())
+		s.cfg.Log.Debug("the session's previous edge did not give it up in time", "edge", peek.GetPreviousEdge())
 	}
 }
 

@@ -45,7 +45,7 @@ func (m *Mesh) LeaveGroup(conn exchange.Conn, sub uint32) {
 	defer m.mu.Unlock()
 	n := len(m.members)
 	if m.members = slices.DeleteFunc(m.members, func(o *Member) bool { return o.Conn == conn && o.Sub == sub }); len(m.members) != n-1 {
-		panic("meshtest: a group was left that was not joined")
+		panic("upstreamtest: LeaveGroup without JoinGroup")
 	}
 }
 

@@ -283,7 +283,7 @@ func (m *Mesh) Leave(_ uint16, filter string) {
 	defer m.mu.Unlock()
 	m.Leaves++
 	if m.wants[filter]--; m.wants[filter] < 0 {
-		panic(fmt.Sprintf("meshtest: %q was left more often than joined", filter))
+		panic(fmt.Sprintf("upstreamtest: %q was unsubscribed more often than subscribed", filter))
 	}
 	if m.wants[filter] == 0 {
 		delete(m.wants, filter)
@@ -300,7 +300,7 @@ func (m *Mesh) Read(_ uint16, name string, epoch, from, to uint64, maxBytes int)
 	case m.closed, m.away[name]:
 		answer.Err = errStore
 	case epoch != 0 && epoch != l.Epoch:
-		answer.Err = code.New(wirev1.Code_CODE_EPOCH_CHANGED, "the epoch is gone")
+		answer.Err = code.New(wirev1.Code_CODE_EPOCH_CHANGED, "the epoch has ended")
 	default:
 		if to == 0 || to > answer.Head {
 			to = answer.Head

@@ -1,0 +1,56 @@
+package sessions
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+)
+
+// Removal takes a filter out of a session, and then those positions that no other filter of it
+// wants. The filter goes first: a session that ends in the middle of this has positions in store
+// that are of no use, and none is missing.
+type Removal struct {
+	topics  []string // that only the filter's subscription had a position at, and were not looked at
+	removed bool     // the session does not have the filter any more
+	search  walk.Search
+}
+
+// Add notes a topic that the subscription alone had a position at.
+func (r *Removal) Add(topic string) { r.topics = append(r.topics, topic) }
+
+// Begun reports whether the filter was removed.
+func (r *Removal) Begun() bool { return r.removed }
+
+// Begin removes the filter.
+func (r *Removal) Begin(s *Session, filter string, w *meshv1.SessionWrite) {
+	r.removed = true
+	name := strings.Clone(filter)
+	s.Filters = slices.DeleteFunc(s.Filters, func(f string) bool { return f == name })
+	w.RemoveFilters = []string{name}
+}
+
+// Step looks at some of the topics, about as many as were said, and reports whether these were the
+// last.
+func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, most int) (done bool) {
+	for n := 0; n < most && len(r.topics) > 0; n++ {
+		at := r.topics[0]
+		wanted, done, cost := r.search.Step(len(s.Filters), func(i int) bool { return topic.Match(s.Filters[i], at) })
+		n += cost
+		if !done {
+			continue
+		}
+		r.topics = r.topics[1:]
+		switch cur := s.cursors[at]; {
+		case cur == nil: // another position has taken it up
+		case wanted:
+			w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
+		default:
+			delete(s.cursors, at)
+			w.RemoveTopics = append(w.RemoveTopics, at)
+		}
+	}
+	return len(r.topics) == 0
+}
