@@ -278,7 +278,8 @@ func BenchmarkShipping(b *testing.B) {
 	}
 }
 
-// BenchmarkScoring ranks 1,000 candidates by weights: those of a request, and as a node unpacks them.
+// BenchmarkScoring ranks 1,000 candidates by weights: those of a request, and as a node unpacks
+// them.
 func BenchmarkScoring(b *testing.B) {
 	const n = 1000
 	spec, err := score.Compile(&pushmeshv1.RankRequest{Weighted: &pushmeshv1.WeightedScorer{
