@@ -27,7 +27,7 @@ func (k *ranking) ship() {
 		}
 		k.r.group.Go("edge-ranker-job", func(context.Context) {
 			var resp *meshv1.RankJobResponse
-			// not by the ranker's goroutine: it takes milliseconds where there are 10,000
+			// not by the ranker's goroutine: it takes a millisecond where there are 10,000
 			all, err := packed()
 			if err == nil {
 				job.Packed = all
