@@ -278,6 +278,33 @@ func BenchmarkShipping(b *testing.B) {
 	}
 }
 
+// BenchmarkScoring ranks 1,000 candidates by weights: those of a request, and as a node unpacks
+// them.
+func BenchmarkScoring(b *testing.B) {
+	const n = 1000
+	spec, err := score.Compile(&pushmeshv1.RankRequest{Weighted: &pushmeshv1.WeightedScorer{
+		Weights: map[string]float64{"quality": 2, "shares": 0.5, "reports": -1}, Affinities: map[string]float64{"likes": 1},
+	}}, score.Parts{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	maps := score.Candidates(sample(n))
+	for name, all := range map[string][]score.Candidate{"maps": maps, "pairs": sent(b, maps, &everything)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				j, err := spec.Job(all, []score.Profile{{Features: map[string]float64{"likes": 2}, Keep: 100}}, time.Unix(1e9, 0))
+				for done := false; err == nil && !done; {
+					done, err = j.Step(time.Second)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/candidate")
+		})
+	}
+}
+
 // The messages' own fields are all packed: who adds one adds it here.
 func TestEveryFieldOfACandidateIsKnown(t *testing.T) {
 	var names []string

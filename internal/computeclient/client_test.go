@@ -314,7 +314,8 @@ func TestNodesOfTwoVersions(t *testing.T) {
 		Candidates: []*pushmeshv1.Candidate{{Id: "a"}, {Id: large, Payload: []byte(large)}}, Filter: "payload != null",
 	}}
 	for _, j := range []*meshv1.RankJobRequest{
-		{Rank: &pushmeshv1.RankRequest{Candidates: []*pushmeshv1.Candidate{{Id: "a"}, {Id: "b"}}}}, asked,
+		{Rank: &pushmeshv1.RankRequest{Candidates: []*pushmeshv1.Candidate{{Id: "a"}, {Id: "b"}}}},
+		asked,
 		{Rank: &pushmeshv1.RankRequest{}},
 	} {
 		n := len(j.GetRank().GetCandidates())

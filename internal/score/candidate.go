@@ -61,10 +61,8 @@ func (c *Candidate) Check(place int) error {
 	if c.Priority > MaxPriority {
 		return invalid("candidate %d: priority %d, at most %d", place, c.Priority, MaxPriority)
 	}
-	for name, v := range c.Features.All() {
-		if !finite(v) {
-			return invalid("candidate %d: feature %.64q must be finite", place, name)
-		}
+	if name, bad := infinite(&c.Features); bad {
+		return invalid("candidate %d: feature %.64q must be finite", place, name)
 	}
 	if err := checkVector(c.Vector); err != nil {
 		return invalid("candidate %d: vector: %v", place, err)
@@ -73,6 +71,22 @@ func (c *Candidate) Check(place int) error {
 		return invalid("candidate %d: published_at: %v", place, err)
 	}
 	return nil
+}
+
+// infinite finds a value that is not finite. It looks at each of every candidate, so it asks no
+// iterator.
+func infinite(t *expr.Table[float64]) (name string, bad bool) {
+	for name, v := range t.Map {
+		if v-v != 0 {
+			return name, true
+		}
+	}
+	for i := range t.Pairs {
+		if v := t.Pairs[i].Value; v-v != 0 {
+			return t.Pairs[i].Name, true
+		}
+	}
+	return "", false
 }
 
 // age in seconds: at least 0, and 0 without published_at, since clocks that differ must not lift a

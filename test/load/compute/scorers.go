@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	candidate "github.com/pushmesh/pushmesh/internal/candidates"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/expr"
 	"github.com/pushmesh/pushmesh/internal/score"
@@ -45,13 +46,16 @@ func (b *bench) scorers(ctx context.Context) (err error) {
 		{"expression", &pushmeshv1.RankRequest{Expression: text}},
 		{"pipeline", &pushmeshv1.RankRequest{Expression: text, Filter: usualFilter, Diversify: &pushmeshv1.Diversify{Key: "topic", AtMost: 3}}},
 	}
+	// as a node has them
+	packed := try.Get(candidate.Pack(score.Candidates(all), &score.Needs{Features: true, Headers: true, PublishedAt: true, Topic: true, ID: true}))
+	rows := try.Get(candidate.Unpack(packed))
 	var rankers []*ranker
 	for _, r := range requests {
 		spec, err := score.Compile(r.request, score.Parts{})
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		rankers = append(rankers, &ranker{name: r.name, rank: func() error { return rank(spec, all, now) }})
+		rankers = append(rankers, &ranker{name: r.name, rank: func() error { return rank(spec, rows, now) }})
 	}
 	program := try.Get(expr.Compile(usualExpression, expr.Score, expr.Limits{}))
 	ours := inputs(all, now)
@@ -93,8 +97,8 @@ func (b *bench) scorerRows(rankers []*ranker) {
 }
 
 // rank does a whole ranking in slices, as a worker of the pool does.
-func rank(spec *score.Spec, all []*pushmeshv1.Candidate, now time.Time) error {
-	j, err := spec.Job(score.Candidates(all), []score.Profile{{Features: profile(7), Keep: wantedBest}}, now)
+func rank(spec *score.Spec, all []score.Candidate, now time.Time) error {
+	j, err := spec.Job(all, []score.Profile{{Features: profile(7), Keep: wantedBest}}, now)
 	for done := false; err == nil && !done; {
 		done, err = j.Step(cpupool.Slice)
 	}
