@@ -29,9 +29,11 @@ func (a *asked) Arrived(e *exchange.Range, _ []int) { a.arrived = append(a.arriv
 func (a *asked) GoOn(int, *Ranking[int])            { a.goOn++ }
 func (a *asked) Dropped(why wirev1.Code, n int)     { a.dropped[why] += n }
 func (a *asked) Unranked(_ wirev1.Code, n int)      { a.raw += n }
+
 func (a *asked) Interest(m int, _ string) (Interest, bool) {
 	return Interest{TopK: 1, Wants: a.wants}, m >= 0
 }
+
 func (a *asked) Send(m int, picks []Pick) bool {
 	a.sent[m] = append(a.sent[m], picks...)
 	return m >= 0
