@@ -1,9 +1,9 @@
 package walk
 
 const (
-	// SearchSlice is how many of a Search are looked at in one go, and SearchedPerUnit how many in
-	// about the time of one unit.
-	SearchSlice     = 128
+	// SearchSlice is how many of a Search are looked at in one go.
+	SearchSlice = 128
+	// SearchedPerUnit is how many of them are looked at in about the time of one unit.
 	SearchedPerUnit = 8
 )
 
