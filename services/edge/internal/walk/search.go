@@ -1,10 +1,11 @@
 package walk
 
-// SearchSlice is how many of a Search are looked at in one go.
-const SearchSlice = 128
-
-// SearchedPerUnit is how many of a Search are looked at in about the time of one unit.
-const SearchedPerUnit = 8
+const (
+	// SearchSlice is how many of a Search are looked at in one go.
+	SearchSlice = 128
+	// SearchedPerUnit is how many of them are looked at in about the time of one unit.
+	SearchedPerUnit = 8
+)
 
 // Search looks for one among many that matches, some at a time, and from the last to the first:
 // what takes the place of one that goes meanwhile was looked at, or will be. It is ready for the
