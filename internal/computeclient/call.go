@@ -17,8 +17,9 @@ import (
 
 // call is a job with its deadline. It may be asked of several nodes, one after the other.
 type call struct {
-	packed   *form
-	plain    func() (*form, error) // for nodes of the version before, which take no packed candidates
+	packed *form
+	// for nodes of the version before, which take no packed candidates
+	plain    func() (*form, error)
 	deadline time.Time
 	named    []*pushmeshv1.Candidate // whose ids are not packed; nil: nobody asks for them
 }

@@ -55,8 +55,8 @@ func (s *shipping) of(bytes int) time.Duration {
 	return base + time.Duration(s.perByte*float64(bytes))
 }
 
-// measure packs, encodes, decodes and unpacks 100 candidates some times, and returns what the best of
-// them took by the byte.
+// measure packs, encodes, decodes and unpacks 100 candidates some times, and returns what the best
+// of them took by the byte.
 func measure() float64 {
 	all, needs := make([]score.Candidate, 100), score.Needs{Features: true}
 	for i := range all {

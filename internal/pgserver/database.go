@@ -120,10 +120,11 @@ func crowded(err error) bool {
 	return ok && (pg.Code == "55006" || pg.Code == "53300") // object_in_use, too_many_connections
 }
 
-// StartShared starts a server that ends with this process, however it ends: a shell waits for the
-// end of a pipe that only this process holds, stops the server and removes its folder.
-func StartShared() (*Server, error) {
-	dir, err := TempDir()
+// StartShared starts a server, with its folder in another one ("": that of temporary files), that
+// ends with this process, however it ends: a shell waits for the end of a pipe that only this
+// process holds, stops the server and removes its folder.
+func StartShared(in string) (*Server, error) {
+	dir, err := TempDir(in)
 	if err != nil {
 		return nil, err
 	}

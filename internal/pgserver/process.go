@@ -59,14 +59,14 @@ func (a *Account) Run(cmd *exec.Cmd, dir string) {
 	}
 }
 
-// TempDir makes a folder that Postgres's account may enter: those of testing.T lie in one that only
-// root may.
-func TempDir() (string, error) {
+// TempDir makes a folder that Postgres's account may enter, in another one ("": that of temporary
+// files): those of testing.T lie in one that only root may.
+func TempDir(in string) (string, error) {
 	as, err := Unprivileged()
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "pushmesh-pg-")
+	dir, err := os.MkdirTemp(in, "pushmesh-pg-")
 	if err != nil {
 		return "", err
 	}

@@ -10,7 +10,7 @@ import (
 // tempDir is a pgserver.TempDir that ends with the test.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := pgserver.TempDir()
+	dir, err := pgserver.TempDir(os.Getenv(Folder))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,14 @@ import (
 // binary.
 const Variable = "PUSHMESH_TEST_POSTGRES_URL"
 
+// Folder names the variable with the folder of servers' data; unset, that of temporary files. In
+// memory, what a test needs not prove costs it nothing: that a machine's disk keeps what it was
+// told to.
+const Folder = "PUSHMESH_TEST_POSTGRES_DIR"
+
 // sharedServer is the one that this test binary started, if it had to. It is the package's only
 // state: a server for each test would cost seconds each.
-var sharedServer = sync.OnceValues(pgserver.StartShared)
+var sharedServer = sync.OnceValues(func() (*pgserver.Server, error) { return pgserver.StartShared(os.Getenv(Folder)) })
 
 // URL of an empty database that is dropped when the test ends, as an ordinary role that owns it and
 // nothing else: what operators give a store. Without any Postgres to be had the test fails.

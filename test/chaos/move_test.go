@@ -200,7 +200,7 @@ func TestShardsMoveByCommand(t *testing.T) {
 	n.during(func() { n.more(10) })
 
 	first := topic.Shard("chaos/killed")
-	last := min(first+8, topic.Shards-1)
+	last := min(first+4, topic.Shards-1)
 	n.during(func() {
 		for range 2 {
 			killHalfWay(t, home, move, fmt.Sprintf("%d-%d", first, last))

@@ -265,9 +265,7 @@ func TestEdgesAndRoutersServeWhatNeedsNoDatabaseThoughTheyAreNew(t *testing.T) {
 	for _, p := range []*procmesh.Process{m.Routers[0], m.Edges[0]} {
 		p.Kill()
 		restart(t, p)
-		if err := p.Ready(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		awaitReady(t, p)
 	}
 	api := pushmeshv1.NewPublishServiceClient(plainly(t, m.RouterAddrs[0]))
 	for i := range 20 {
@@ -321,9 +319,7 @@ func TestARollingRestartLosesNothingInANamespaceOfOnesOwn(t *testing.T) {
 				t.Errorf("%s ended with %d, %v", p.Name, code, err)
 			}
 			restart(t, p)
-			if err := p.Ready(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
+			awaitReady(t, p)
 		}
 	}
 	close(done)
@@ -425,4 +421,13 @@ func TestANamespaceOfANewerVersionIsRefused(t *testing.T) {
 	if got := old.Message(); string(got.GetPayload()) != "again" || got.GetSeq() == 0 {
 		t.Errorf("who was subscribed before got %v", got)
 	}
+}
+
+// awaitReady waits until a process is ready, whatever it misses.
+func awaitReady(t *testing.T, p *procmesh.Process) {
+	t.Helper()
+	procmesh.Await(t, p.Name+" is ready", func() bool {
+		status, _ := p.Status()
+		return status == http.StatusOK
+	})
 }

@@ -246,7 +246,7 @@ func TestRankedDeliveryWithoutCompute(t *testing.T) {
 	}
 	isRanked := func(got []string) bool { return strings.HasPrefix(got[0], ranked) }
 	until("with a compute node", isRanked)
-	m.StopCompute()
+	m.StopCompute(t)
 	until("without one", func(got []string) bool { return slices.Equal(got, plain) })
 	for deadline := time.Now().Add(wireclient.Patience); unrankedAt(t, m) < len(plain); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -111,7 +111,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 		exit, err := p.Wait(ctx)
 		cancel()
 		if err != nil || exit != 0 {
-			t.Fatalf("%s: exit code %d, %v\n%s", p.Name, exit, err, p.Log())
+			t.Fatalf("%s: exit code %d, %v\n%s", p.Name, exit, err, p.Tail(4000))
 		}
 		restart(t, p)
 		m.WaitReady(t)

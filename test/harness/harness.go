@@ -11,14 +11,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/ports"
@@ -60,10 +61,7 @@ type Mesh struct {
 	// EdgeHTTP is the same of the first edge.
 	EdgeHTTP string
 
-	settings    store.Settings
-	stopStore   func()
-	compute     compute.Settings
-	stopCompute func()
+	mesh *inprocess.Mesh
 }
 
 // Start starts a mesh and waits until every edge knows every router.
@@ -78,126 +76,99 @@ func Start(t testing.TB, o Options) *Mesh {
 		m.Proxy = natsproxy.Start(t, nats)
 		nats = m.Proxy.Addr()
 	}
-	url := "nats://" + nats
-	if o.DB == "" {
-		o.DB = "sqlite:" + filepath.Join(t.TempDir(), "store.db")
-	}
-	const any = "127.0.0.1:0"
-	ctx := t.Context()
-	addr, err := ports.Addr() // it is started again on this one
-	if err != nil {
+	set := settings(t, o)
+	set.NATS = "nats://" + nats
+	m.mesh = inprocess.New(set)
+	if err := m.mesh.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.settings = store.Settings{ID: "store-1", Mesh: o.Mesh, Listen: addr, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
-	m.startStore(t)
-	t.Cleanup(func() { m.stopStore() }) // the one that runs then, after all that was started later
-	storeAddrs := []string{m.settings.Listen}
-	for i := 1; i < o.Stores; i++ {
-		s := store.Settings{ID: fmt.Sprintf("store-%d", i+1), Listen: any, HTTP: any, NATS: url, DB: o.DB, LogLevel: "error"}
-		st, err := store.New(ctx, s)
-		start(t, s.ID, st, err)
-		storeAddrs = append(storeAddrs, st.Addr())
-	}
-	computeAddr, err := ports.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.compute = compute.Settings{ID: "compute-1", Listen: computeAddr, HTTP: any, Stores: storeAddrs, LogLevel: "error"}
-	m.StartCompute(t)
-	t.Cleanup(func() { m.stopCompute() })
-	for i := range max(1, o.Routers) {
-		r, err := router.New(ctx, router.Settings{
-			ID: fmt.Sprintf("router-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{computeAddr},
-			ProducerRate: 1_000_000, ProducerInFlight: 10_000, AppendWait: cmp.Or(o.AppendWait, 10*time.Second), LogLevel: "error",
-		})
-		start(t, "router", r, err)
-		m.RouterHTTP = cmp.Or(m.RouterHTTP, r.HTTPAddr())
-		m.RouterAddrs = append(m.RouterAddrs, r.Addr())
-	}
-	for i := range max(1, o.Edges) {
-		e, err := edge.New(ctx, edge.Settings{
-			ID: fmt.Sprintf("edge-%d", i+1), Listen: any, HTTP: any, NATS: url, Stores: storeAddrs, Computes: []string{computeAddr}, LogLevel: "error",
-			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
-			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
-		})
-		start(t, "edge", e, err)
-		m.EdgeHTTP = cmp.Or(m.EdgeHTTP, e.HTTPAddr())
-		m.EdgeAddrs = append(m.EdgeAddrs, e.Addr())
-	}
+	t.Cleanup(func() { stop(t, m.mesh) })
+	m.RouterAddrs, m.RouterHTTP = inprocess.Addrs(m.mesh.Routers), m.mesh.Routers[0].Part.HTTPAddr()
+	m.EdgeAddrs, m.EdgeHTTP = inprocess.Addrs(m.mesh.Edges), m.mesh.Edges[0].Part.HTTPAddr()
 	m.settle(t)
 	return m
 }
 
-// StartCompute starts the compute node on its address.
-func (m *Mesh) StartCompute(t testing.TB) {
+// settings are what the options mean for each node. The first store and the compute node have
+// addresses that they are started again on.
+func settings(t testing.TB, o Options) (s inprocess.Settings) {
 	t.Helper()
-	co, err := compute.New(t.Context(), m.compute)
-	m.stopCompute = begin(t, "compute", co, err)
+	const free, level = "127.0.0.1:0", "error"
+	db := cmp.Or(o.DB, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
+	for i := range max(1, o.Stores) {
+		s.Stores = append(s.Stores, store.Settings{ID: fmt.Sprintf("store-%d", i+1), Mesh: o.Mesh, Listen: free, HTTP: free, DB: db, LogLevel: level})
+	}
+	s.Stores[0].Listen = addr(t)
+	s.Computes = []compute.Settings{{ID: "compute-1", Listen: addr(t), HTTP: free, LogLevel: level}}
+	for i := range max(1, o.Routers) {
+		s.Routers = append(s.Routers, router.Settings{
+			ID: fmt.Sprintf("router-%d", i+1), Listen: free, HTTP: free, LogLevel: level,
+			ProducerRate: 1_000_000, ProducerInFlight: 10_000, AppendWait: cmp.Or(o.AppendWait, 10*time.Second),
+		})
+	}
+	for i := range max(1, o.Edges) {
+		s.Edges = append(s.Edges, edge.Settings{
+			ID: fmt.Sprintf("edge-%d", i+1), Listen: free, HTTP: free, LogLevel: level,
+			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
+			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
+		})
+	}
+	return s
 }
+
+// addr that stays this process's.
+func addr(t testing.TB) string {
+	t.Helper()
+	addr, err := ports.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// StartCompute starts the compute node on its address.
+func (m *Mesh) StartCompute(t testing.TB) { start(t, m.mesh.Computes[0]) }
 
 // RestartCompute stops the compute node, and starts another one on its address.
 func (m *Mesh) RestartCompute(t testing.TB) {
 	t.Helper()
-	m.StopCompute()
+	m.StopCompute(t)
 	m.StartCompute(t)
 }
 
 // StopCompute stops the compute node until StartCompute.
-func (m *Mesh) StopCompute() {
-	m.stopCompute()
-	m.stopCompute = func() {}
-}
-
-func (m *Mesh) startStore(t testing.TB) {
-	t.Helper()
-	st, err := store.New(t.Context(), m.settings)
-	m.stopStore = begin(t, "store", st, err)
-}
+func (m *Mesh) StopCompute(t testing.TB) { stop(t, m.mesh.Computes[0]) }
 
 // RestartStore stops the store as planned, and starts another one on its address and database.
 func (m *Mesh) RestartStore(t testing.TB) {
 	t.Helper()
-	m.stopStore()
-	m.startStore(t)
+	stop(t, m.mesh.Stores[0])
+	start(t, m.mesh.Stores[0])
 }
 
-// start starts a part that is stopped at the end of the test.
-func start(t testing.TB, name string, p lifecycle.Part, err error) {
+func start(t testing.TB, p lifecycle.Part) {
 	t.Helper()
-	t.Cleanup(begin(t, name, p, err))
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// begin starts a part.
-func begin(t testing.TB, name string, p lifecycle.Part, err error) (stop func()) {
+func stop(t testing.TB, p lifecycle.Part) {
 	t.Helper()
-	if err == nil {
-		err = p.Start(t.Context())
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := p.Stop(ctx); err != nil {
-			t.Errorf("stop %s: %v", name, err)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Error(err)
 	}
 }
 
 // StartNATS starts a server that ends with the test.
 func StartNATS(t testing.TB) (addr string) {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Start()
-	t.Cleanup(srv.Shutdown)
-	if !srv.ReadyForConnections(patience) {
-		t.Fatal("nats-server is not ready")
-	}
-	return srv.Addr().String()
+	srv := &inprocess.NATS{}
+	start(t, srv)
+	t.Cleanup(func() { stop(t, srv) })
+	return strings.TrimPrefix(srv.URL(), "nats://")
 }
 
 // settle publishes through every router until the durable path works: the store owns its shards,

@@ -89,22 +89,28 @@ func overlayOfTime(dir string) (string, error) {
 	return overlay, errors.Join(os.WriteFile(timeFile, []byte(changed), 0o600), os.WriteFile(mainFile, setByTests, 0o600), os.WriteFile(overlay, spec, 0o600))
 }
 
-// SetClock has the process's wall clock be so far ahead of the machine's, in whole seconds, below
-// 0: behind, and returns when the process goes by it: one that does not run will when it is
-// started. Of meshes with Options.Clocks.
-func (p *Process) SetClock(ctx context.Context, ahead time.Duration) error {
-	if p.clock == "" {
+// settable gives a process a wall clock that SetClock sets, by the file that it reads.
+func settable(p *Process, bin, file string) {
+	p.Path, p.Env = filepath.Join(bin, filepath.Base(p.Path)), []string{clockVariable + "=" + file}
+}
+
+// SetClock has a process's wall clock be so far ahead of the machine's, in whole seconds, below 0:
+// behind, and returns when the process goes by it: one that does not run will when it is started.
+// Of meshes with Options.Clocks.
+func (m *Mesh) SetClock(ctx context.Context, p *Process, ahead time.Duration) error {
+	clock := m.clocks[p.Name]
+	if clock == "" {
 		return fmt.Errorf("%s: its clock can't be set: start the mesh with Options.Clocks", p.Name)
 	}
 	said := strconv.FormatInt(int64(ahead/time.Second), 10)
-	next := p.clock + ".next" // a process never reads half of it
-	if err := errors.Join(os.WriteFile(next, []byte(said), 0o600), os.Rename(next, p.clock)); err != nil {
+	next := clock + ".next" // a process never reads half of it
+	if err := errors.Join(os.WriteFile(next, []byte(said), 0o600), os.Rename(next, clock)); err != nil {
 		return err
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		text, _ := os.ReadFile(p.clock + ".is") // #nosec G304 -- in the test's folder
+		text, _ := os.ReadFile(clock + ".is") // #nosec G304 -- in the test's folder
 		if is, now, whole := strings.Cut(string(text), " "); whole && is == said {
 			at, err := strconv.ParseInt(now, 10, 64)
 			if off := time.Unix(at, 0).Sub(time.Now().Add(ahead)).Abs(); err != nil || off > patience {

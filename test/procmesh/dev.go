@@ -20,8 +20,10 @@ func StartDev(t testing.TB) *Dev {
 	}
 	d := &Dev{Edge: freeAddr(t), Router: freeAddr(t)}
 	http := freeAddr(t)
-	d.Process = newProcess(t, "dev", http, filepath.Join(bin, "pushmesh"), "dev", "--data", t.TempDir(), "--ports-from", "0",
-		"--edge-listen", d.Edge, "--router-listen", d.Router, "--router-http", http)
+	d.Process = &Process{Name: "dev", HTTP: http, Path: filepath.Join(bin, "pushmesh"), Log: filepath.Join(t.TempDir(), "dev.log"), Tied: true, Args: []string{
+		"dev", "--data", t.TempDir(), "--ports-from", "0", "--edge-listen", d.Edge, "--router-listen", d.Router, "--router-http", http,
+	}}
+	ends(t, d.Process)
 	if err := d.Start(); err != nil {
 		t.Fatal(err)
 	}

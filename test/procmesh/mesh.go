@@ -1,16 +1,16 @@
 package procmesh
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
+	"github.com/pushmesh/pushmesh/internal/process"
 	"github.com/pushmesh/pushmesh/test/link"
 )
 
@@ -60,9 +60,11 @@ type Mesh struct {
 	storeLinks []*link.Link
 	// Of Options.Halves: what the NATS servers reach each other by.
 	routeLinks []*link.Link
-	// All processes, once the last is made: links ask whose a connection is from the moment at
-	// which they listen, whoever connects.
-	made atomic.Pointer[[]*Process]
+	// Of Options.Clocks: the files that say how far processes' wall clocks are ahead.
+	clocks map[string]string
+	// What was made, once all is: links ask whose a connection is from the moment at which they
+	// listen, whoever connects.
+	mesh atomic.Pointer[process.Mesh]
 }
 
 // Start builds what is missing, starts a mesh and waits until all of it is ready.
@@ -73,67 +75,28 @@ func Start(t testing.TB, o Options) *Mesh {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(bin, name) }
-	settable := ""
+	path := func(program string) string { return filepath.Join(bin, program) }
+	m := &Mesh{Pushmesh: path("pushmesh"), natsLinks: map[string][]*link.Link{}, clocks: map[string]string{}}
+	made, err := process.New(m.layout(t, o, dir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.NATSs, m.Stores, m.Compute, m.Routers, m.Edges = made.NATS, made.Stores, made.Computes[0], made.Routers, made.Edges
+	m.NATS, m.StoreAddrs = m.NATSs[0], made.StoreAddrs
+	m.RouterAddrs, m.EdgeAddrs = process.Addrs(m.Routers), process.Addrs(m.Edges)
 	if o.Clocks {
-		if settable, err = buildWithClocks(); err != nil {
+		bin, err := buildWithClocks()
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if o.DB == "" && len(o.DBs) == 0 {
-		o.DB = "sqlite:" + filepath.Join(dir, "store.db")
-	}
-	m := &Mesh{Pushmesh: path("pushmesh"), natsLinks: map[string][]*link.Link{}}
-
-	m.startNATS(t, o, path("nats-server"))
-	url := func(id string) string {
-		if o.NATS != "" {
-			return o.NATS
+		for _, p := range slices.Concat(m.Stores, m.Routers, m.Edges) {
+			m.clocks[p.Name] = filepath.Join(dir, p.Name+".clock")
+			settable(p, bin, m.clocks[p.Name])
 		}
-		return m.natsURL(t, o, id)
 	}
-	tier := func(name, id, addr string, more ...string) *Process {
-		httpAddr := freeAddr(t)
-		args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr}, more...)
-		if settable == "" || name == "compute" {
-			return newProcess(t, id, httpAddr, path(name), args...)
-		}
-		p := newProcess(t, id, httpAddr, filepath.Join(settable, name), args...)
-		p.clock = filepath.Join(dir, id+".clock")
-		return p
-	}
-	for i := range max(1, o.Stores) {
-		id := fmt.Sprintf("store-%d", i+1)
-		db := o.DB
-		if len(o.DBs) > 0 {
-			db = o.DBs[i]
-		}
-		addr, args := freeAddr(t), append([]string{"--nats", url(id), "--db", db}, o.StoreArgs...)
-		reached := addr
-		if o.Links {
-			l := link.New(t, addr, m.whose)
-			m.storeLinks, reached = append(m.storeLinks, l), l.Addr()
-			args = append(args, "--advertise", reached)
-		}
-		m.Stores, m.StoreAddrs = append(m.Stores, tier("store", id, addr, args...)), append(m.StoreAddrs, reached)
-	}
-	storeAddrs := strings.Join(m.StoreAddrs, ",")
-	computeAddr := freeAddr(t)
-	m.Compute = tier("compute", "compute-1", computeAddr, "--stores", storeAddrs)
-	for i := range max(1, o.Routers) {
-		id, addr := fmt.Sprintf("router-%d", i+1), freeAddr(t)
-		p := tier("router", id, addr, "--nats", url(id), "--stores", storeAddrs,
-			"--computes", computeAddr, "--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s")
-		m.Routers, m.RouterAddrs = append(m.Routers, p), append(m.RouterAddrs, addr)
-	}
-	for i := range max(1, o.Edges) {
-		id, addr := fmt.Sprintf("edge-%d", i+1), freeAddr(t)
-		args := append([]string{"--nats", url(id), "--stores", storeAddrs, "--computes", computeAddr, "--public-address", addr, "--shed-lag", "0"}, o.EdgeArgs...)
-		m.Edges, m.EdgeAddrs = append(m.Edges, tier("edge", id, addr, args...)), append(m.EdgeAddrs, addr)
-	}
-	all := m.all()
-	m.made.Store(&all)
-	for _, p := range all {
+	m.mesh.Store(made)
+	ends(t, made.All()...)
+	for _, p := range made.All() {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -142,11 +105,28 @@ func Start(t testing.TB, o Options) *Mesh {
 	return m
 }
 
-func (m *Mesh) all() []*Process {
-	ps := append(slices.Clone(m.NATSs), m.Compute)
-	ps = append(ps, m.Stores...)
-	ps = append(ps, m.Routers...)
-	return append(ps, m.Edges...)
+// layout is what the options mean for a mesh of processes.
+func (m *Mesh) layout(t testing.TB, o Options, dir string, path func(program string) string) process.Options {
+	t.Helper()
+	of := process.Options{
+		NATSServers: max(1, o.NATSServers), Stores: max(1, o.Stores), Computes: 1, Routers: max(1, o.Routers), Edges: max(1, o.Edges),
+		Binary: path, Logs: dir, DBs: o.DBs, NATS: o.NATS, Reach: m.reach(t, o), Tied: true,
+		Args: map[string][]string{
+			"store":  o.StoreArgs,
+			"router": {"--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s"},
+			"edge":   append([]string{"--shed-lag", "0"}, o.EdgeArgs...),
+		},
+	}
+	if o.Halves {
+		of.NATSServers = 2
+	}
+	if of.NATSServers > 1 { // clients that are told of others' addresses might pass a link by
+		of.Args["nats-server"] = []string{"--no_advertise"}
+	}
+	if len(of.DBs) == 0 {
+		of.DBs = []string{cmp.Or(o.DB, "sqlite:"+filepath.Join(dir, "store.db"))}
+	}
+	return of
 }
 
 // EdgesKilled is when each edge was killed, by its id.
@@ -163,16 +143,8 @@ func (m *Mesh) WaitReady(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	whole := func(body string) bool {
-		return !strings.Contains(body, "missing") && !strings.Contains(body, "degraded")
-	}
-	for _, p := range m.all() {
-		if p.HTTP == "" {
-			continue
-		}
-		if err := p.Ready(ctx, whole); err != nil {
-			t.Fatal(err)
-		}
+	if err := m.mesh.Load().Ready(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 

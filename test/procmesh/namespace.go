@@ -3,10 +3,7 @@ package procmesh
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"regexp"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,14 +36,12 @@ func (m *Mesh) Namespace(t testing.TB, prefix string, policy *pushmeshv1.Policy)
 	}
 }
 
-var namespacesVersion = regexp.MustCompile(`(?m)^pushmesh_[a-z]+_namespaces_version (\S+)$`)
-
 // KnowNamespaces waits until every process that runs goes by that version of the namespaces, or a
 // later one.
 func (m *Mesh) KnowNamespaces(ctx context.Context, version uint64) error {
 	for _, ps := range [][]*Process{m.Stores, m.Routers, m.Edges} {
 		for _, p := range ps {
-			if err := p.knowNamespaces(ctx, version); err != nil {
+			if err := knowNamespaces(ctx, p, version); err != nil {
 				return err
 			}
 		}
@@ -54,11 +49,11 @@ func (m *Mesh) KnowNamespaces(ctx context.Context, version uint64) error {
 	return nil
 }
 
-func (p *Process) knowNamespaces(ctx context.Context, version uint64) error {
+func knowNamespaces(ctx context.Context, p *Process, version uint64) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		known, err := p.namespaces(ctx)
+		known, err := namespaces(ctx, p)
 		if known >= version {
 			return nil
 		}
@@ -70,23 +65,10 @@ func (p *Process) knowNamespaces(ctx context.Context, version uint64) error {
 	}
 }
 
-// namespaces is the version of them that the process goes by; 0: it does not know any, or does not
+// namespaces is the version of them that a process goes by; 0: it does not know any, or does not
 // answer.
-func (p *Process) namespaces(ctx context.Context) (version uint64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	found := namespacesVersion.FindSubmatch(body)
-	if err != nil || found == nil {
-		return 0, err
-	}
-	f, err := strconv.ParseFloat(string(found[1]), 64)
-	return uint64(f), err
+func namespaces(ctx context.Context, p *Process) (version uint64, err error) {
+	metrics, err := p.Metrics(ctx)
+	tier, _, _ := strings.Cut(p.Name, "-")
+	return uint64(metrics["pushmesh_"+tier+"_namespaces_version"]), err
 }

@@ -1,70 +1,38 @@
 package procmesh
 
 import (
-	"fmt"
-	"net"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/test/link"
 )
 
-// startNATS makes the servers, which are a cluster where there are several. Clients are not told of
-// others' addresses: they might pass a link by.
-func (m *Mesh) startNATS(t testing.TB, o Options, path string) {
-	t.Helper()
-	n := max(1, o.NATSServers)
-	if o.Halves {
-		n = 2
-	}
-	var addrs, routes []string
-	for range n {
-		addrs, routes = append(addrs, freeAddr(t)), append(routes, freeAddr(t))
-	}
-	others := slices.Clone(routes) // as each is reached by the others
-	if o.Halves {
-		for i, addr := range routes {
-			l := link.New(t, addr, nil)
-			m.routeLinks, others[i] = append(m.routeLinks, l), l.Addr()
-		}
-	}
-	for i, addr := range addrs {
-		host, port, _ := net.SplitHostPort(addr)
-		args := []string{"-a", host, "-p", port}
-		name := "nats-server"
-		if n > 1 {
-			name = fmt.Sprintf("nats-%d", i+1)
-			args = append(args, "--cluster_name", "pushmesh", "--cluster", "nats://"+routes[i], "--no_advertise",
-				"--routes", "nats://"+strings.Join(slices.Delete(slices.Clone(others), i, i+1), ",nats://"))
-		}
-		p := newProcess(t, name, "", path, args...)
-		p.addr = addr
-		m.NATSs = append(m.NATSs, p)
-	}
-	m.NATS = m.NATSs[0]
-}
-
 // NATSURL is how another mesh reaches the first NATS server.
-func (m *Mesh) NATSURL() string { return "nats://" + m.NATS.addr }
+func (m *Mesh) NATSURL() string { return "nats://" + m.NATS.Addr }
 
 // NATSAddr is a NATS server's own address, without links.
-func (m *Mesh) NATSAddr(server int) string { return m.NATSs[server].addr }
+func (m *Mesh) NATSAddr(server int) string { return m.NATSs[server].Addr }
 
-// natsURL is what a tier gets: every server, or its links to them.
-func (m *Mesh) natsURL(t testing.TB, o Options, id string) string {
-	t.Helper()
-	var urls []string
-	for _, p := range m.NATSs {
-		addr := p.addr
-		if o.Links || o.Halves {
+// reach puts links between processes where the options say so. They end with the test.
+func (m *Mesh) reach(t testing.TB, o Options) func(server *Process, client, addr string) string {
+	return func(server *Process, client, addr string) string {
+		isStore := server.HTTP != ""
+		switch {
+		case isStore && o.Links:
+			l := link.New(t, addr, m.whose)
+			m.storeLinks = append(m.storeLinks, l)
+			return l.Addr()
+		case !isStore && client != "" && (o.Links || o.Halves):
 			l := link.New(t, addr, nil)
-			m.natsLinks[id] = append(m.natsLinks[id], l)
-			addr = l.Addr()
+			m.natsLinks[client] = append(m.natsLinks[client], l)
+			return l.Addr()
+		case !isStore && client == "" && o.Halves:
+			l := link.New(t, addr, nil)
+			m.routeLinks = append(m.routeLinks, l)
+			return l.Addr()
 		}
-		urls = append(urls, "nats://"+addr)
+		return addr
 	}
-	return strings.Join(urls, ",")
 }
 
 // Split parts NATS in two halves until Heal: its two servers don't reach each other, and each tier

@@ -12,12 +12,12 @@ import (
 // whose is the name of the process that has the socket bound to a local address; "": none of the
 // mesh's.
 func (m *Mesh) whose(addr net.Addr) string {
-	inode, all := inodeOf(addr), m.made.Load()
+	inode, all := inodeOf(addr), m.mesh.Load()
 	if inode == "" || all == nil {
 		return ""
 	}
-	for _, p := range *all {
-		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.pid()))
+	for _, p := range all.All() {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
 		for _, fd := range fds {
 			if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {
 				return p.Name

@@ -101,7 +101,7 @@ func clocks(m *procmesh.Mesh) (all []Victim) {
 			return func() error {
 				ctx, cancel := context.WithTimeout(context.Background(), clockWithin)
 				defer cancel()
-				return p.SetClock(ctx, ahead)
+				return m.SetClock(ctx, p, ahead)
 			}
 		}
 		for name, ahead := range map[string]time.Duration{" an hour ahead": time.Hour, " an hour behind": -time.Hour} {

@@ -2796,6 +2796,7 @@ type GroupOp struct {
 	//	*GroupOp_Joined
 	//	*GroupOp_Deliver
 	//	*GroupOp_Gone
+	//	*GroupOp_Ask
 	Op            isGroupOp_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2913,6 +2914,15 @@ func (x *GroupOp) GetGone() *GroupGone {
 	return nil
 }
 
+func (x *GroupOp) GetAsk() *GroupAsk {
+	if x != nil {
+		if x, ok := x.Op.(*GroupOp_Ask); ok {
+			return x.Ask
+		}
+	}
+	return nil
+}
+
 type isGroupOp_Op interface {
 	isGroupOp_Op()
 }
@@ -2943,6 +2953,10 @@ type GroupOp_Gone struct {
 	Gone *GroupGone `protobuf:"bytes,9,opt,name=gone,proto3,oneof"`
 }
 
+type GroupOp_Ask struct {
+	Ask *GroupAsk `protobuf:"bytes,10,opt,name=ask,proto3,oneof"`
+}
+
 func (*GroupOp_Join) isGroupOp_Op() {}
 
 func (*GroupOp_Leave) isGroupOp_Op() {}
@@ -2955,6 +2969,8 @@ func (*GroupOp_Deliver) isGroupOp_Op() {}
 
 func (*GroupOp_Gone) isGroupOp_Op() {}
 
+func (*GroupOp_Ask) isGroupOp_Op() {}
+
 // GroupJoin makes or changes a member. It is repeated whenever the dispatcher changes.
 type GroupJoin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2966,7 +2982,9 @@ type GroupJoin struct {
 	// Settled, and perhaps not heard.
 	Settled []*GroupSettle `protobuf:"bytes,4,rep,name=settled,proto3" json:"settled,omitempty"`
 	// What members of this edge ACKed not long ago, once for all of them. A dispatcher before may have died before it stored that.
-	Acked         []*GroupAcked `protobuf:"bytes,5,rep,name=acked,proto3" json:"acked,omitempty"`
+	Acked []*GroupAcked `protobuf:"bytes,5,rep,name=acked,proto3" json:"acked,omitempty"`
+	// Of the GroupAsk that it answers; 0: it answers none. What was assigned later than that may be on its way yet.
+	Asked         uint64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3034,6 +3052,13 @@ func (x *GroupJoin) GetAcked() []*GroupAcked {
 		return x.Acked
 	}
 	return nil
+}
+
+func (x *GroupJoin) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
 }
 
 // GroupAcked messages of one topic.
@@ -3411,6 +3436,52 @@ func (x *GroupDeliver) GetAttempts() []uint32 {
 	return nil
 }
 
+// GroupAsk asks for a GroupJoin of a member that has had a message for long without a word on it; one that is none is answered with GroupLeave.
+type GroupAsk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far the dispatcher has assigned.
+	Turn          uint64 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupAsk) Reset() {
+	*x = GroupAsk{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupAsk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupAsk) ProtoMessage() {}
+
+func (x *GroupAsk) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupAsk.ProtoReflect.Descriptor instead.
+func (*GroupAsk) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *GroupAsk) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
 // GroupGone: this edge does not dispatch for the group, or no longer. With a code other than OK the group ends for its members.
 type GroupGone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3422,7 +3493,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3505,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3518,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -3479,7 +3550,7 @@ type MeshHello struct {
 
 func (x *MeshHello) Reset() {
 	*x = MeshHello{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3562,7 @@ func (x *MeshHello) String() string {
 func (*MeshHello) ProtoMessage() {}
 
 func (x *MeshHello) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3575,7 @@ func (x *MeshHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshHello.ProtoReflect.Descriptor instead.
 func (*MeshHello) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MeshHello) GetMeshId() string {
@@ -3551,7 +3622,7 @@ type PresenceLease_Watch struct {
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3634,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3700,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3712,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3792,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3804,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3895,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3907,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4023,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4035,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4285,7 +4356,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x03ops\x18\x05 \x03(\v2\x1d.pushmesh.internal.v1.GroupOpR\x03ops\"P\n" +
 	"\x0fGroupFrameReply\x12)\n" +
 	"\x10edge_incarnation\x18\x01 \x01(\x06R\x0fedgeIncarnation\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\bR\x04lost\"\xb7\x03\n" +
+	"\x04lost\x18\x02 \x01(\bR\x04lost\"\xeb\x03\n" +
 	"\aGroupOp\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x16\n" +
@@ -4295,14 +4366,17 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x06settle\x18\x06 \x01(\v2!.pushmesh.internal.v1.GroupSettleH\x00R\x06settle\x12;\n" +
 	"\x06joined\x18\a \x01(\v2!.pushmesh.internal.v1.GroupJoinedH\x00R\x06joined\x12>\n" +
 	"\adeliver\x18\b \x01(\v2\".pushmesh.internal.v1.GroupDeliverH\x00R\adeliver\x125\n" +
-	"\x04gone\x18\t \x01(\v2\x1f.pushmesh.internal.v1.GroupGoneH\x00R\x04goneB\x04\n" +
-	"\x02op\"\xdf\x01\n" +
+	"\x04gone\x18\t \x01(\v2\x1f.pushmesh.internal.v1.GroupGoneH\x00R\x04gone\x122\n" +
+	"\x03ask\x18\n" +
+	" \x01(\v2\x1e.pushmesh.internal.v1.GroupAskH\x00R\x03askB\x04\n" +
+	"\x02op\"\xf5\x01\n" +
 	"\tGroupJoin\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\rR\x06window\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x123\n" +
 	"\x04held\x18\x03 \x03(\v2\x1f.pushmesh.internal.v1.GroupHeldR\x04held\x12;\n" +
 	"\asettled\x18\x04 \x03(\v2!.pushmesh.internal.v1.GroupSettleR\asettled\x126\n" +
-	"\x05acked\x18\x05 \x03(\v2 .pushmesh.internal.v1.GroupAckedR\x05acked\"L\n" +
+	"\x05acked\x18\x05 \x03(\v2 .pushmesh.internal.v1.GroupAckedR\x05acked\x12\x14\n" +
+	"\x05asked\x18\x06 \x01(\x04R\x05asked\"L\n" +
 	"\n" +
 	"GroupAcked\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -4338,7 +4412,9 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x1e.pushmesh.internal.v1.DeliveryR\n" +
 	"deliveries\x12\x1a\n" +
-	"\battempts\x18\x02 \x03(\rR\battempts\"O\n" +
+	"\battempts\x18\x02 \x03(\rR\battempts\"\x1e\n" +
+	"\bGroupAsk\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x04R\x04turn\"O\n" +
 	"\tGroupGone\x12*\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"v\n" +
@@ -4361,7 +4437,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
@@ -4407,21 +4483,22 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*GroupSettle)(nil),               // 41: pushmesh.internal.v1.GroupSettle
 	(*GroupJoined)(nil),               // 42: pushmesh.internal.v1.GroupJoined
 	(*GroupDeliver)(nil),              // 43: pushmesh.internal.v1.GroupDeliver
-	(*GroupGone)(nil),                 // 44: pushmesh.internal.v1.GroupGone
-	(*MeshHello)(nil),                 // 45: pushmesh.internal.v1.MeshHello
-	nil,                               // 46: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
-	nil,                               // 47: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
-	(*PresenceLease_Watch)(nil),       // 48: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 49: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 50: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 51: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 52: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 53: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 54: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 55: pushmesh.wire.v1.Code
+	(*GroupAsk)(nil),                  // 44: pushmesh.internal.v1.GroupAsk
+	(*GroupGone)(nil),                 // 45: pushmesh.internal.v1.GroupGone
+	(*MeshHello)(nil),                 // 46: pushmesh.internal.v1.MeshHello
+	nil,                               // 47: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	nil,                               // 48: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	(*PresenceLease_Watch)(nil),       // 49: pushmesh.internal.v1.PresenceLease.Watch
+	(*ClientPublish_Item)(nil),        // 50: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 51: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 52: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 53: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 54: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 55: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 56: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	46, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	47, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
 	2,  // 1: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
 	14, // 2: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
 	22, // 3: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
@@ -4434,20 +4511,20 @@ var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	10, // 10: pushmesh.internal.v1.EdgeRequest.profile:type_name -> pushmesh.internal.v1.ReplaceProfile
 	16, // 11: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
 	13, // 12: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
-	47, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	48, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
 	17, // 14: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	48, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	49, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
 	20, // 16: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
 	0,  // 17: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
 	21, // 18: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	55, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	56, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
 	17, // 20: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	55, // 21: pushmesh.internal.v1.YieldSession.code:type_name -> pushmesh.wire.v1.Code
-	55, // 22: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	49, // 23: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	51, // 24: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	52, // 25: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	54, // 26: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	56, // 21: pushmesh.internal.v1.YieldSession.code:type_name -> pushmesh.wire.v1.Code
+	56, // 22: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	50, // 23: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	52, // 24: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	53, // 25: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	55, // 26: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
 	32, // 27: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
 	33, // 28: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
 	36, // 29: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
@@ -4456,22 +4533,23 @@ var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
 	41, // 32: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
 	42, // 33: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
 	43, // 34: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	44, // 35: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	39, // 36: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	41, // 37: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	38, // 38: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	1,  // 39: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	55, // 40: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 41: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	55, // 42: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	50, // 43: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	55, // 44: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	53, // 45: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	45, // 35: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	44, // 36: pushmesh.internal.v1.GroupOp.ask:type_name -> pushmesh.internal.v1.GroupAsk
+	39, // 37: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	41, // 38: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	38, // 39: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 40: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	56, // 41: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 42: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	56, // 43: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	51, // 44: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	56, // 45: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	54, // 46: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -4497,6 +4575,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*GroupOp_Joined)(nil),
 		(*GroupOp_Deliver)(nil),
 		(*GroupOp_Gone)(nil),
+		(*GroupOp_Ask)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4504,7 +4583,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
@@ -31,7 +32,7 @@ func (b *bench) reference(ctx context.Context) (err error) {
 	}
 	data := filepath.Join(string(b.Dir), "etcd-data")
 	etcd := try.Get(b.Dir.StartEtcd(ctx, program, data))
-	defer func() { etcd.Stop(); err = errors.Join(err, os.RemoveAll(data)) }()
+	defer func() { local.Stop(etcd); err = errors.Join(err, os.RemoveAll(data)) }()
 	load := try.Get(b.Start("lockload", nil, filepath.Join(b.Tools, "lockload"), etcd.Addr))
 	defer func() { err = errors.Join(err, load.Dismiss()) }()
 	u := try.Get(suite.Using(suite.Of("generator", load.Process), suite.Of("etcd", etcd)))

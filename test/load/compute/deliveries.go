@@ -30,7 +30,7 @@ type lag struct{ p99, most float64 }
 
 func edgeLag(ctx context.Context, p *local.Process) (l lag, err error) {
 	defer try.Catch(&err)
-	all := try.Get(p.Figures(ctx))
+	all := try.Get(p.Metrics(ctx))
 	for to, quantile := range map[*float64]string{&l.p99: "0.99", &l.most: "1"} {
 		v, ok := all[fmt.Sprintf(`pushmesh_edge_loop_lag_seconds{of="last_100",quantile="%s"}`, quantile)]
 		if !ok {

@@ -22,7 +22,7 @@ func (b *bench) isolation(what string, workers int, goal float64, by ...string) 
 		m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 		defer m.Stop()
 		p := try.Get(b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, "--workers", fmt.Sprint(workers)))
-		defer p.Stop()
+		defer local.Stop(p)
 		f, took := try.Get2(b.startFeeder(p.Addr, 2*workers))
 		defer func() { err = errors.Join(err, f.Dismiss()) }()
 		spin := try.Get(b.Hire("spinner", "spin", workers, nil, by...))
@@ -80,9 +80,9 @@ func stall(ctx context.Context, p *local.Process) (err error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		try.Do(p.Signal(syscall.SIGSTOP))
+		p.Signal(syscall.SIGSTOP)
 		time.Sleep(isolatedWork)
-		try.Do(p.Signal(syscall.SIGCONT))
+		p.Signal(syscall.SIGCONT)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
@@ -62,7 +63,7 @@ func (b *bench) nodePool(ctx context.Context) (err error) {
 		workers = max(1, runtime.NumCPU()-1)
 	}
 	p, c := try.Get2(b.startCompute(ctx, nil, "--workers", fmt.Sprint(workers)))
-	defer p.Stop()
+	defer local.Stop(p)
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
 	short, shortTook := try.Get2(jobOf(shortWork, 10))
 	long, longTook := try.Get2(jobOf(longWork, 200))

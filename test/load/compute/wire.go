@@ -42,7 +42,7 @@ type load struct {
 func (b *bench) wire(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	p, c := try.Get2(b.startCompute(ctx, nil))
-	defer p.Stop()
+	defer local.Stop(p)
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
 	now := time.Now()
 	weighted := func(n int) *pushmeshv1.RankRequest {
@@ -111,7 +111,7 @@ func (b *bench) startCompute(ctx context.Context, by []string, more ...string) (
 	p := try.Get(b.Dir.StartCompute(ctx, b.Programs, "compute-1", by, more...))
 	c := computeclient.New(computeclient.Config{Addrs: []string{p.Addr}, Caller: "bench"})
 	if err := c.Start(ctx); err != nil {
-		p.Stop()
+		local.Stop(p)
 		return nil, nil, err
 	}
 	c.Begun(ctx)

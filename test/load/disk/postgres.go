@@ -35,7 +35,7 @@ type Postgres struct {
 // Start starts a server and makes it as one that was up for a while.
 func Start(ctx context.Context) (_ *Postgres, err error) {
 	defer try.Catch(&err)
-	dir := try.Get(pgserver.TempDir())
+	dir := try.Get(pgserver.TempDir(""))
 	d := &Postgres{dir: dir}
 	if d.server, err = pgserver.Start(dir, 0, settings...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

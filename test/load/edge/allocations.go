@@ -45,9 +45,9 @@ func (b *bench) allocated(ctx context.Context, edge *local.Process, targets []*t
 		if t.Name != ephemeral {
 			continue
 		}
-		before := try.Get(edge.Figures(ctx))
+		before := try.Get(edge.Metrics(ctx))
 		s := try.Get(t.Pump(ctx, 64, b.Span))
-		after := try.Get(edge.Figures(ctx))
+		after := try.Get(edge.Metrics(ctx))
 		per := func(name string) float64 { return (after[name] - before[name]) / float64(s.Deliveries) }
 		b.Add(
 			table.Figure("allocations per delivery, whole edge process, window 64", per(mallocs), "1", ""),

@@ -59,10 +59,10 @@ func beside(ctx context.Context, f *flow.Flow, at *local.Process) (frames float6
 	defer try.Catch(&err)
 	stop := try.Get(startFlood(at.Addr))
 	defer func() { err = errors.Join(err, stop()) }()
-	before := try.Get(at.Figures(ctx))
+	before := try.Get(at.Metrics(ctx))
 	began := time.Now()
 	try.Get(f.Run(ctx, time.Second/2, floodSpan))
-	after := try.Get(at.Figures(ctx))
+	after := try.Get(at.Metrics(ctx))
 	return (after[framesRead] - before[framesRead]) / time.Since(began).Seconds(), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func (b *bench) gcTarget(ctx context.Context, m *local.Mesh, edge, conns int) (_
 // gcRound sends its messages, 64 in flight, and says what the edge's collector did meanwhile.
 func (b *bench) gcRound(ctx context.Context, t *target) (_ collections, err error) {
 	defer try.Catch(&err)
-	before := try.Get(t.server.Said())
+	before := try.Get(os.ReadFile(t.server.Log))
 	t.Swarm.Restart()
 	const half = 32
 	for sent := 0; sent < gcMessages; {
@@ -97,7 +98,7 @@ func (b *bench) gcRound(ctx context.Context, t *target) (_ collections, err erro
 		}
 		try.Do(t.Swarm.Until(20 * time.Second))
 	}
-	after := try.Get(t.server.Said())
+	after := try.Get(os.ReadFile(t.server.Log))
 	c, err := readTrace(string(after[len(before):]))
 	if err == nil && len(c.pauses) < 3 {
 		err = fmt.Errorf("%s collected %d times", t.Name, len(c.pauses))

@@ -131,7 +131,7 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 	if err != nil {
 		return p, err
 	}
-	figures := try.Get(m.Edges[0].Figures(ctx))
+	figures := try.Get(m.Edges[0].Metrics(ctx))
 	p.fullest = figures[fullest] * figures[loops] / float64(b.conns) // 1 is even
 	if want := uint64(b.conns) * 9 / 10; b.hold >= 30*time.Second && s.Pongs() < want {
 		return p, fmt.Errorf("only %d pings were answered", s.Pongs())
@@ -152,7 +152,7 @@ func (b *bench) parkEdge(ctx context.Context) (p parked, err error) {
 func (b *bench) parkPeer(ctx context.Context, name string) (p parked, err error) {
 	defer try.Catch(&err)
 	server := try.Get(b.peer(ctx, name))
-	defer server.Stop()
+	defer local.Stop(server)
 	d, source := b.dialect(ctx, name, server.Addr)
 	s, p, err := b.park(ctx, server, d, 6*time.Second)
 	if s != nil {

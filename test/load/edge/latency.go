@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/flow"
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/swarm"
 	"github.com/pushmesh/pushmesh/test/load/table"
@@ -23,7 +24,7 @@ func (b *bench) latency(ctx context.Context) (err error) {
 	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 1))
 	defer m.Stop()
 	bare := try.Get(b.Dir.StartBare(ctx, b.Tools, bareWrite))
-	defer bare.Stop()
+	defer local.Stop(bare)
 	what := fmt.Sprintf("latency, %d deliveries/s to %d subscribers", deliveriesPerSecond, b.subs)
 	for _, topics := range []int{1, 100} {
 		name, each := what, b.subs/topics

@@ -84,7 +84,7 @@ func unsubscribeAll(addr string) (p pings, took time.Duration, err error) {
 // worstLag of the loops' last 100 samples, in ms.
 func worstLag(ctx context.Context, p *local.Process) (_ float64, err error) {
 	defer try.Catch(&err)
-	all := try.Get(p.Figures(ctx))
+	all := try.Get(p.Metrics(ctx))
 	v, ok := all[`pushmesh_edge_loop_lag_seconds{of="last_100",quantile="1"}`]
 	if !ok {
 		return 0, fmt.Errorf("%s does not tell its lag", p.Name)

@@ -29,7 +29,7 @@ func (t *target) close() error {
 		errs = append(errs, t.Swarm.Close())
 	}
 	if t.owned {
-		t.server.Stop()
+		local.Stop(t.server)
 	}
 	return errors.Join(errs...)
 }

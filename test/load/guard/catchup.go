@@ -53,7 +53,7 @@ func (b *bench) catchup(ctx context.Context) (err error) {
 func (b *bench) catchUp(ctx context.Context, m *local.Mesh, live *flow.Flow, topic string, beside, spans, reads *[]float64) (err error) {
 	defer try.Catch(&err)
 	const name = `pushmesh_edge_store_reads_total{for="resume"}`
-	before := try.Get(m.Edges[0].Figures(ctx))
+	before := try.Get(m.Edges[0].Metrics(ctx))
 	bytes := 0
 	s := try.Get(swarm.New(swarm.Config{
 		Addr: m.Edges[0].Addr, Conns: lateSubscribers, First: liveSubscribers, Dialect: &earliest{topic: topic},
@@ -79,7 +79,7 @@ func (b *bench) catchUp(ctx context.Context, m *local.Mesh, live *flow.Flow, top
 	p99, _, err := tail(ctx, live, b.Span)
 	err = errors.Join(err, <-level, s.Close())
 	*beside = append(*beside, p99)
-	after, figErr := m.Edges[0].Figures(ctx)
+	after, figErr := m.Edges[0].Metrics(ctx)
 	if bytes > 0 {
 		*reads = append(*reads, (after[name]-before[name])*readBytes/float64(bytes))
 	}

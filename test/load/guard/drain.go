@@ -51,7 +51,7 @@ func (b *bench) drain(ctx context.Context) (err error) {
 	}
 	calm := try.Get(p99(ctx, flows, 8*time.Second))
 	began := time.Now()
-	try.Do(m.Edges[0].Signal(syscall.SIGTERM))
+	m.Edges[0].Signal(syscall.SIGTERM)
 	moving := try.Get(p99(ctx, flows, 22*time.Second))
 	took := try.Get(allMoved(ctx, all, m.Edges[0], began))
 	published := try.Get(stop())

@@ -67,7 +67,7 @@ func (b *bench) besideStalled(ctx context.Context, m *local.Mesh, live *flow.Flo
 	s.Restart()
 	try.Do(fill(ctx, m.Router.Addr, stallTopic, stallMessages, stallSize, 8))
 	p99, sent := try.Get2(tail(ctx, live, b.Span))
-	all := try.Get(m.Edges[0].Figures(ctx))
+	all := try.Get(m.Edges[0].Metrics(ctx))
 	memory := try.Get(procfs.RSS(m.PIDs()...))
 	if stuck := all["pushmesh_edge_stuck_connections"]; int(stuck) < n {
 		return 0, fmt.Errorf("only %.0f of %d are stuck", stuck, n)

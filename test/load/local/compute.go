@@ -22,11 +22,7 @@ func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, by []st
 		args = slices.Concat(by[1:], []string{path}, args)
 		path = try.Get(exec.LookPath(by[0]))
 	}
-	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
-	try.Do(d.start(p, path, args...))
-	if err := p.ready(ctx); err != nil {
-		p.Stop()
-		return nil, err
-	}
-	return p, nil
+	p := d.new(id, addr, path, args...)
+	p.HTTP = httpAddr
+	return started(ctx, p)
 }

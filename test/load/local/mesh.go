@@ -2,9 +2,9 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
+	"github.com/pushmesh/pushmesh/internal/process"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -23,10 +24,8 @@ type Mesh struct {
 	Second *Process
 	Edges  []*Process
 
-	dir     Dir
-	bin     string
-	edgeEnv []string
-	nats    string // URL
+	dir  Dir
+	mesh *process.Mesh
 }
 
 // Programs are where binaries lie.
@@ -45,9 +44,17 @@ type Programs struct {
 	RouterOn CPUs
 }
 
+// path of a program.
+func (p Programs) path(program string) string {
+	if program == "nats-server" {
+		return p.NATS
+	}
+	return filepath.Join(p.Bin, program)
+}
+
 // StartMesh starts a mesh and waits until messages pass.
 func (d Dir) StartMesh(ctx context.Context, prog Programs, edges int, edgeArgs ...string) (*Mesh, error) {
-	m := &Mesh{dir: d, bin: prog.Bin, edgeEnv: prog.EdgeEnv}
+	m := &Mesh{dir: d}
 	err := m.start(ctx, prog, edges, edgeArgs)
 	if err != nil {
 		m.Stop()
@@ -58,53 +65,54 @@ func (d Dir) StartMesh(ctx context.Context, prog Programs, edges int, edgeArgs .
 
 func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []string) (err error) {
 	defer try.Catch(&err)
-	m.NATS = try.Get(m.dir.StartNATS(ctx, prog.NATS))
-	m.nats = "nats://" + m.NATS.Addr
 	db := prog.DB
 	if db == "" {
 		db = "sqlite:" + filepath.Join(string(m.dir), fmt.Sprintf("store-%d.db", time.Now().UnixNano()))
 	}
-	m.Store = try.Get(m.tier("store", "store-1", "--db", db))
-	stores, all := m.Store.Addr, []*Process{m.Store}
+	stores := 1
 	if prog.TwoStores {
-		m.Second = try.Get(m.tier("store", "store-2", "--db", db))
-		stores, all = stores+","+m.Second.Addr, append(all, m.Second)
+		stores = 2
 	}
-	try.Do(prog.RouterOn.Do(func() (err error) {
-		m.Router, err = m.tier("router", "router-1", append([]string{
-			"--stores", stores, "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
-			"--append-wait", "10s",
-		}, prog.RouterArgs...)...)
-		return err
+	logs := try.Get(os.MkdirTemp(string(m.dir), "mesh-"))
+	m.mesh = try.Get(process.New(process.Options{
+		NATSServers: 1, Stores: stores, Routers: 1, Edges: edges, Binary: prog.path, DBs: []string{db}, Logs: logs, Tied: true,
+		Args: map[string][]string{
+			"store": {"--log-level", "warn"},
+			"router": append([]string{
+				"--log-level", "warn", "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
+				"--append-wait", "10s",
+			}, prog.RouterArgs...),
+			"edge": append([]string{"--log-level", "warn"}, edgeArgs...),
+		},
 	}))
-	for i := range edges {
-		e := try.Get(m.tier("edge", fmt.Sprintf("edge-%d", i+1), append([]string{"--stores", stores}, edgeArgs...)...))
-		m.Edges = append(m.Edges, e)
+	m.NATS, m.Store, m.Router, m.Edges = m.mesh.NATS[0], m.mesh.Stores[0], m.mesh.Routers[0], m.mesh.Edges
+	if prog.TwoStores {
+		m.Second = m.mesh.Stores[1]
 	}
-	for _, p := range append(append(all, m.Router), m.Edges...) {
-		try.Do(p.ready(ctx))
+	for _, e := range m.Edges {
+		e.Env = prog.EdgeEnv
 	}
-	return m.settle(ctx)
+	try.Get(started(ctx, m.NATS))
+	for _, p := range m.mesh.All()[1:] {
+		on := CPUs(nil)
+		if p == m.Router {
+			on = prog.RouterOn
+		}
+		try.Do(on.Do(p.Start))
+	}
+	within, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	try.Do(m.mesh.Ready(within))
+	return m.settle(within)
 }
 
 // AnotherRouter starts one more and waits until it is ready. It is the caller's to stop.
 func (m *Mesh) AnotherRouter(ctx context.Context, id string) (_ *Process, err error) {
 	defer try.Catch(&err)
-	p := try.Get(m.tier("router", id, "--stores", m.Store.Addr))
-	return p, p.ready(ctx)
-}
-
-func (m *Mesh) tier(name, id string, more ...string) (_ *Process, err error) {
-	defer try.Catch(&err)
-	addr := try.Get(ports.Addr())
-	httpAddr := try.Get(ports.Addr())
-	p := &Process{Name: id, Addr: addr, HTTP: httpAddr}
-	if name == "edge" {
-		p.env = m.edgeEnv
-		more = append([]string{"--public-address", addr}, more...)
-	}
-	args := append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--nats", m.nats, "--log-level", "warn"}, more...)
-	return p, m.dir.start(p, filepath.Join(m.bin, name), args...)
+	p := m.dir.new(id, try.Get(ports.Addr()), m.Router.Path)
+	p.HTTP = try.Get(ports.Addr())
+	p.Args = []string{"--id", id, "--listen", p.Addr, "--http", p.HTTP, "--nats", m.mesh.NATSURL, "--log-level", "warn", "--stores", m.Store.Addr}
+	return started(ctx, p)
 }
 
 // settle publishes until the durable path works: the store owns its shards and the router knows it.
@@ -113,10 +121,13 @@ func (m *Mesh) settle(ctx context.Context) (err error) {
 	conn := try.Get(grpc.NewClient(m.Router.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewPublishServiceClient(conn)
-	return m.Router.await(ctx, func(ctx context.Context) error {
+	for {
 		_, err := api.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/settle"})
-		return err
-	})
+		if err == nil || ctx.Err() != nil || !m.Router.Running() {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // PIDs of the edges.
@@ -130,24 +141,11 @@ func (m *Mesh) PIDs() []int {
 
 // Stop ends all processes, edges first and all of a kind together.
 func (m *Mesh) Stop() {
-	stopAll(m.Edges)
-	stopAll([]*Process{m.Router})
-	stopAll([]*Process{m.Store, m.Second})
-	stopAll([]*Process{m.NATS})
-}
-
-func stopAll(ps []*Process) {
-	done := make(chan struct{}, len(ps))
-	n := 0
-	for _, p := range ps {
-		if p == nil || p.done == nil {
-			continue
-		}
-		n++
-		go func() { p.Stop(); done <- struct{}{} }()
+	if m.mesh == nil {
+		return
 	}
-	for range n {
-		<-done
+	for _, kind := range [][]*Process{m.mesh.Edges, m.mesh.Routers, m.mesh.Stores, m.mesh.NATS} {
+		Stop(kind...)
 	}
 }
 
@@ -170,12 +168,6 @@ func (d Dir) peer(ctx context.Context, name string, command func(port string) (p
 	defer try.Catch(&err)
 	addr := try.Get(ports.Addr())
 	_, port := try.Get2(net.SplitHostPort(addr))
-	p := &Process{Name: name, Addr: addr}
 	path, args := command(port)
-	try.Do(d.start(p, path, args...))
-	if err := p.listening(ctx); err != nil {
-		p.Stop()
-		return nil, errors.Join(err)
-	}
-	return p, nil
+	return started(ctx, d.new(name, addr, path, args...))
 }

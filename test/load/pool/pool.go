@@ -47,7 +47,7 @@ func New(r *suite.Run) *suite.Suite {
 
 func (b *bench) begin(context.Context) (end func() error, err error) {
 	defer try.Catch(&err)
-	data := try.Get(pgserver.TempDir())
+	data := try.Get(pgserver.TempDir(""))
 	if b.pg, err = pgserver.Start(data, 0); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(data))
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
@@ -91,7 +92,7 @@ func (b *bench) newRouter(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 0))
 	defer m.Stop()
-	m.Router.Stop()
+	local.Stop(m.Router)
 	began := time.Now()
 	var edges [2]*suite.Worker
 	failed := suite.Each(len(edges), len(edges), func(_, i int) (err error) {
@@ -109,7 +110,7 @@ func (b *bench) newRouter(ctx context.Context) (err error) {
 	began = time.Now()
 	p, err := m.AnotherRouter(ctx, "router-2")
 	if p != nil {
-		defer p.Stop()
+		defer local.Stop(p)
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -21,7 +22,7 @@ func (b *bench) latency(ctx context.Context) (err error) {
 	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, edges))
 	defer m.Stop()
 	alone := try.Get(b.Dir.StartNATS(ctx, b.Programs.NATS))
-	defer alone.Stop()
+	defer local.Stop(alone)
 	r, err := b.do(ctx, natsLoad(alone, job{Kind: "nats", Rate: latencyRate, Span: b.Span / 2}))
 	if err != nil {
 		return fmt.Errorf("nats-server alone: %w", err)

@@ -26,7 +26,7 @@ func (b *bench) rate(ctx context.Context) (err error) {
 	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, edges))
 	defer m.Stop()
 	alone := try.Get(b.Dir.StartNATS(ctx, b.Programs.NATS))
-	defer alone.Stop()
+	defer local.Stop(alone)
 	l := meshLoad("rate", m, job{Kind: "hose", Frames: frames, Span: b.Span})
 	reference, err := b.do(ctx, natsLoad(alone, job{Kind: "nats", Frames: frames, Span: b.Span / 2}))
 	if err != nil {

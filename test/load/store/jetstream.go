@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
 	"github.com/pushmesh/pushmesh/test/load/try"
@@ -21,7 +22,7 @@ import (
 func (b *bench) jetStream(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	server := try.Get(b.Dir.StartJetStream(ctx, b.Programs.NATS, filepath.Join(string(b.Dir), "jetstream")))
-	defer server.Stop()
+	defer local.Stop(server)
 	conn := try.Get(nats.Connect("nats://" + server.Addr))
 	defer conn.Close()
 	refused := make(chan error, 1)

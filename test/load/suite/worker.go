@@ -93,7 +93,7 @@ func (w *Worker) Hear(answer any) error {
 		answer = &json.RawMessage{}
 	}
 	if err := w.out.Decode(answer); err != nil {
-		return fmt.Errorf("%s: %w: %s", w.Name, err, w.Log())
+		return fmt.Errorf("%s: %w: %s", w.Name, err, w.Tail(2000))
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (w *Worker) Hear(answer any) error {
 // Ask gives an order and waits for the answer.
 func (w *Worker) Ask(order string, answer any) error {
 	if err := w.Tell(order); err != nil {
-		return fmt.Errorf("%s: %w: %s", w.Name, err, w.Log())
+		return fmt.Errorf("%s: %w: %s", w.Name, err, w.Tail(2000))
 	}
 	return w.Hear(answer)
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/pgserver"
+	"github.com/pushmesh/pushmesh/internal/process"
 )
 
 // RestartAfter is how long a process stays dead with Settings.Restart: long enough that its peers
@@ -21,16 +22,15 @@ const RestartAfter = time.Second
 // Mesh is a mesh of processes. It is a lifecycle.Part and owns the processes, the private Postgres
 // and the goroutines that watch them.
 type Mesh struct {
-	set       Settings
-	out       io.Writer
-	processes []*process
-	watchers  *lifecycle.Group
+	set      Settings
+	out      io.Writer
+	mesh     *process.Mesh
+	watchers *lifecycle.Group
+	saving   sync.Mutex // guards the state file
 
-	mu    sync.Mutex // guards state and its file
-	state State
-
-	postgres *pgserver.Server
+	postgres *pgserver.Server // nil: Settings.Postgres
 	pgDir    string
+	database string // URL
 }
 
 // New makes a mesh that does not run yet; out is told what happens.
@@ -63,26 +63,48 @@ func (m *Mesh) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.set.Ready)
 	defer cancel()
-	for _, p := range m.processes {
-		if err := p.start(m.set.Dir); err != nil {
+	for _, p := range m.mesh.All() {
+		if err := p.Start(); err != nil {
 			return err
 		}
-		m.watchers.Go("watch "+p.name, func(ctx context.Context) { m.watch(ctx, p) })
+		m.watchers.Go("watch "+p.Name, func(ctx context.Context) { m.watch(ctx, p) })
 	}
-	for _, p := range m.processes {
-		if err := p.ready(ctx); err != nil {
-			return err
-		}
+	if err := m.mesh.Ready(ctx); err != nil {
+		return err
 	}
 	return m.save()
 }
 
+// How many of the tiers that scale out.
+const (
+	edges   = 2
+	routers = 2
+)
+
+// layout decides every process's address and arguments.
+func (m *Mesh) layout() (err error) {
+	m.mesh, err = process.New(process.Options{
+		NATSServers: m.set.NATSServers, Stores: 1, Computes: 1, Routers: routers, Edges: edges,
+		Binary: m.set.binary, Logs: m.set.Dir, DBs: []string{m.database}, FixedPorts: !m.set.FreePorts,
+		Args: map[string][]string{
+			"store":   {"--log-level", m.set.LogLevel},
+			"compute": {"--log-level", m.set.LogLevel},
+			"router": {
+				"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight),
+				"--append-wait", "1s", "--log-level", m.set.LogLevel,
+			},
+			"edge": {"--log-level", m.set.LogLevel},
+		},
+	})
+	return err
+}
+
 func (m *Mesh) startPostgres() error {
-	m.state = State{Pid: os.Getpid(), Postgres: m.set.Postgres}
+	m.database = m.set.Postgres
 	if m.set.Postgres != "" {
 		return nil
 	}
-	dir, err := pgserver.TempDir()
+	dir, err := pgserver.TempDir("")
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
@@ -90,21 +112,19 @@ func (m *Mesh) startPostgres() error {
 	if m.postgres, err = pgserver.Start(dir, 0); err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
-	m.state.Postgres = m.postgres.URL()
+	m.database = m.postgres.URL()
 	return nil
 }
 
 // watch tells of a process's end, and starts it again where that was asked for.
-func (m *Mesh) watch(ctx context.Context, p *process) {
+func (m *Mesh) watch(ctx context.Context, p *process.Process) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.ended():
+		case <-p.Done():
 		}
-		p.mu.Lock()
-		fmt.Fprintf(m.out, "%s ended: %v; see %s\n", p.name, p.end, p.log)
-		p.mu.Unlock()
+		fmt.Fprintf(m.out, "%s ended: %v; see %s\n", p.Name, p.End(), p.Log)
 		if !m.set.Restart {
 			return
 		}
@@ -113,33 +133,37 @@ func (m *Mesh) watch(ctx context.Context, p *process) {
 			return
 		case <-time.After(RestartAfter):
 		}
-		if err := errors.Join(p.start(m.set.Dir), m.save()); err != nil {
+		if err := errors.Join(p.Start(), m.save()); err != nil {
 			fmt.Fprintln(m.out, err)
 			return
 		}
-		fmt.Fprintf(m.out, "%s started again, pid %d\n", p.name, p.pid())
+		fmt.Fprintf(m.out, "%s started again, pid %d\n", p.Name, p.PID())
 	}
 }
 
-// State says what runs.
+// State is what runs.
 func (m *Mesh) State() State {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.state
-	s.Processes = nil
-	for _, p := range m.processes {
-		s.Processes = append(s.Processes, p.state())
+	s := State{
+		Pid: os.Getpid(), NATS: m.mesh.NATSURL, Postgres: m.database, Stores: m.mesh.StoreAddrs, Computes: process.Addrs(m.mesh.Computes),
+		Routers: process.Addrs(m.mesh.Routers), Edges: process.Addrs(m.mesh.Edges),
+	}
+	for _, p := range m.mesh.All() {
+		s.Processes = append(s.Processes, ProcessState{Name: p.Name, Pid: p.PID(), Addr: p.Addr, HTTP: p.HTTP, Log: p.Log, Path: p.Path, Args: p.Args})
 	}
 	return s
 }
 
-func (m *Mesh) save() error { return m.State().write(m.set.Dir) }
+func (m *Mesh) save() error {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	return m.State().write(m.set.Dir)
+}
 
 // Stop stops everything in reverse order, each within the grace period, then Postgres.
 func (m *Mesh) Stop(ctx context.Context) error {
 	errs := []error{m.watchers.Stop(ctx)}
-	for _, p := range slices.Backward(m.processes) {
-		errs = append(errs, p.stop(m.set.Grace))
+	if m.mesh != nil {
+		errs = append(errs, m.mesh.Stop(m.set.Grace))
 	}
 	if m.postgres != nil {
 		errs = append(errs, m.postgres.Stop())

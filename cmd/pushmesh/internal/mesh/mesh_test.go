@@ -198,6 +198,12 @@ func TestCheckNamesEveryMissingBinary(t *testing.T) {
 	}
 }
 
+func TestCheckBoundsNATSServers(t *testing.T) {
+	if err := (Settings{NATSServers: 8}).Check(); err == nil || !strings.Contains(err.Error(), "--nats-servers") {
+		t.Errorf("8 servers: %v", err)
+	}
+}
+
 func await(t *testing.T, done func() bool) {
 	t.Helper()
 	deadline := time.After(patience)

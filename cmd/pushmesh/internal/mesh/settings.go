@@ -6,13 +6,9 @@ package mesh
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
-
-	"github.com/pushmesh/pushmesh/internal/ports"
 )
 
 // Settings of a mesh. Zero values mean the default given.
@@ -73,26 +69,18 @@ func (s Settings) Check() error {
 	return errors.Join(errs...)
 }
 
-// binary is the absolute path of a tier's binary: without it a name without a slash would be looked
-// up on the PATH.
-func (s Settings) binary(tier string) string {
-	path := filepath.Join(s.Bin, tier)
+// maxNATSServers keeps fixed ports apart.
+const maxNATSServers = 7
+
+// binary is the absolute path of a program: without it a name without a slash would be looked up on
+// the PATH. nats-server is where the settings say.
+func (s Settings) binary(program string) string {
+	if program == "nats-server" {
+		return s.NATSServer
+	}
+	path := filepath.Join(s.Bin, program)
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
 	}
 	return path
-}
-
-const host = "127.0.0.1"
-
-// addr is a fixed one, or one that stays this process's whoever else looks for ports.
-func (s Settings) addr(fixed int) (string, error) {
-	if !s.FreePorts {
-		return net.JoinHostPort(host, strconv.Itoa(fixed)), nil
-	}
-	addr, err := ports.Addr()
-	if err != nil {
-		return "", fmt.Errorf("free port: %w", err)
-	}
-	return addr, nil
 }

@@ -34,10 +34,6 @@ type ProcessState struct {
 	Args []string `json:"args"`
 }
 
-func (p *process) state() ProcessState {
-	return ProcessState{Name: p.name, Pid: p.pid(), Addr: p.addr, HTTP: p.http, Log: p.log, Path: p.path, Args: p.args}
-}
-
 // write replaces the file: a reader sees the old one or the new one.
 func (s State) write(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")

@@ -3,26 +3,22 @@ package delivery
 import (
 	"unsafe"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 )
 
 // ackEntry is one entry of an Ack, decoded in place.
 type ackEntry struct {
-	topic   []byte
-	seq     uint64
-	epoch   uint64
-	sub     uint32
-	serial  uint32 // tells it from others
-	through bool
+	frames.AckEntry
+	serial uint32 // tells it from others
 }
 
-// ackLooks is how much of an Ack is done in one go, as looked counts; an entry costs entryLooks,
+// ackLooks is how much of an Ack is done in one go, as addCost counts; an entry costs entryLooks,
 // and a message that it settles ackedLooks.
 const (
-	ackLooks   = 64 * looksAsOne
+	ackLooks   = 64 * itemsPerUnit
 	entryLooks = 2
 	ackedLooks = 4
 )
@@ -36,38 +32,28 @@ type acks struct {
 // frame takes an Ack without making garbage of it; ok is false where it is malformed, done where
 // the rest of it is for another time: the connection remembers how far it has come.
 func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
-	for rest := body[c.ackAt:]; len(rest) > 0; {
+	for at := int(c.ackAt); at < len(body); {
 		if k.hub.cost.Items >= ackLooks {
-			k.later(c, len(body)-len(rest), 0)
+			k.later(c, at, 0)
 			return false, true
 		}
-		at := len(body) - len(rest)
-		num, typ, n := protowire.ConsumeTag(rest)
-		if n < 0 {
+		field, is, n := frames.NextAckField(body[at:])
+		if n == 0 {
 			return true, false
 		}
-		rest = rest[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, rest); n < 0 {
-			return true, false
-		}
-		field := rest[:n]
-		rest = rest[n:]
-		k.hub.looked(entryLooks)
-		if num != 1 || typ != protowire.BytesType {
+		k.hub.addCost(entryLooks)
+		begin := at
+		if at += n; !is {
 			continue
 		}
-		raw, _ := protowire.ConsumeBytes(field)
-		var e ackEntry
-		if !e.decode(raw) {
-			return true, false
-		}
+		e := ackEntry{AckEntry: field}
 		again := c.ackSerial != 0
 		if e.serial = c.ackSerial; !again {
 			k.serials = max(k.serials+1, 1)
 			e.serial = k.serials
 		}
 		if !k.entry(c, &e, again) {
-			k.later(c, at, e.serial)
+			k.later(c, begin, e.serial)
 			return false, true
 		}
 		if again {
@@ -88,52 +74,18 @@ func (k *acks) later(c *conn, at int, serial uint32) {
 	k.hub.conns.less(c)
 }
 
-func (e *ackEntry) decode(b []byte) bool {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
-		var v uint64
-		switch {
-		case num == 1 && typ == protowire.BytesType:
-			e.topic, n = protowire.ConsumeBytes(b)
-		case num == 5 && typ == protowire.Fixed64Type:
-			e.epoch, n = protowire.ConsumeFixed64(b)
-		case num >= 2 && num <= 4 && typ == protowire.VarintType:
-			v, n = protowire.ConsumeVarint(b)
-			switch num {
-			case 2:
-				e.seq = v
-			case 3:
-				e.through = v != 0
-			case 4:
-				e.sub = uint32(v)
-			}
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
-	}
-	return true
-}
-
 // entry does what an entry says; done is false where there is more to do. again says that it has
 // begun before.
 func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 	found := 0
-	if ts := k.hub.topics.byName.Get(unsafe.String(unsafe.SliceData(e.topic), len(e.topic))); ts != nil {
+	if ts := k.hub.topics.byName.Get(unsafe.String(unsafe.SliceData(e.Topic), len(e.Topic))); ts != nil {
 		for _, t := range k.hub.tracks.of(c, ts) {
-			if e.sub != 0 && !t.hasID(e.sub) || e.epoch != 0 && e.epoch != t.epoch {
+			if e.Sub != 0 && !t.hasID(e.Sub) || e.Epoch != 0 && e.Epoch != t.epoch {
 				continue
 			}
-			n, over := k.track(t, e)
+			n, done := k.track(t, e)
 			found += n
-			if !over {
+			if !done {
 				k.hub.stats.Acks += uint64(found)
 				return false
 			}
@@ -155,12 +107,12 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	if t.win == nil {
 		return 0, true
 	}
-	n = k.parked(t, a.seq, a.through)
+	n = k.parked(t, a.Seq, a.Through)
 	if t.win == nil {
 		return n, true
 	}
-	if !a.through {
-		if e := t.win.Find(a.seq); e != nil && e.Sends > 0 {
+	if !a.Through {
+		if e := t.win.Find(a.Seq); e != nil && e.Sends > 0 {
 			k.acked(t, e)
 			n++
 		}
@@ -169,7 +121,7 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	if t.ackSerial != a.serial {
 		// what is sent from here on the entry does not cover, however long it takes
 		more := k.hub.tracks.more(t)
-		more.ackSerial, more.ackTo = a.serial, min(a.seq, t.win.LastSent())
+		more.ackSerial, more.ackTo = a.serial, min(a.Seq, t.win.LastSent())
 	}
 	to, some := t.ackTo, false
 	for i := t.win.First(); t.win != nil && i < t.win.End(); i++ {
@@ -178,14 +130,14 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 			break
 		}
 		if e.Message == nil || e.Sends == 0 || e.Nacked {
-			k.hub.looked(1)
+			k.hub.addCost(1)
 			continue
 		}
 		if some && k.hub.cost.Items >= ackLooks {
 			return n, false
 		}
 		k.acked(t, e)
-		k.hub.looked(ackedLooks)
+		k.hub.addCost(ackedLooks)
 		n, some = n+1, true
 	}
 	return n, true
@@ -197,7 +149,7 @@ func (k *acks) acked(t *track, e *unacked.Entry) {
 		k.hub.sessions.cursorChanged(t)
 	}
 	k.hub.tellDelivered(t, e.Seq)
-	k.hub.windows.leaves(t, e)
+	k.hub.windows.remove(t, e)
 }
 
 // parked takes ACKs that come after their message has left the window.
@@ -206,7 +158,7 @@ func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	if w.Parked() == 0 {
 		return 0
 	}
-	k.hub.looked(w.Parked())
+	k.hub.addCost(w.Parked())
 	n = w.Unpark(through, seq, func(seq uint64) {
 		if t.cur != nil {
 			t.cur.Settle(seq, seq)
@@ -218,6 +170,13 @@ func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	t.c.timedOut -= min(t.c.timedOut, uint32(n))
 	k.hub.windows.giveEmpty(t)
 	return n
+}
+
+// tellDelivered reports that a message was ACKed, in a namespace that asks for that.
+func (h *Hub) tellDelivered(t *track, seq uint64) {
+	if h.rooms.report.Wants(events.Delivered) && h.topics.policy(t.topic).DeliveredEvents {
+		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
+	}
 }
 
 // maxNackDelay bounds how long a Nack may put a redelivery off.

@@ -178,7 +178,7 @@ func (a *auditor) track(c *conn, t *track, i int) {
 	if t.trackMore != noTrackMore {
 		a.trackMores++
 		m := t.trackMore
-		a.holds(c, "trackMore is kept for something", m.also != nil || m.win != nil || m.holeTo != 0 || m.retryAt != 0 || m.few || m.rng != nil || m.latest != nil || m.cur != nil ||
+		a.holds(c, "trackMore is kept for something", m.also != nil || m.win != nil || m.gap.IsOpen() || m.retryAt != 0 || m.few || m.rng != nil || m.latest != nil || m.cur != nil ||
 			m.rank != nil || m.changed || m.unnamed || m.first != 0 || t.held || t.reading || c.state != stateOpen)
 	}
 	if t.rng != nil {
@@ -210,11 +210,11 @@ func (a *auditor) goesOn(c *conn, t *track) {
 		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging.tracks, func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.reading && t.rank == nil {
-		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
+		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil)
 	}
 	if t.waits && c.out.Len() == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
-		room, enough := h.replay.roomToRead(t)
-		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room || !enough && !t.waited())
+		room := h.replay.roomToRead(t)
+		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room.Some || !room.Enough && !t.waited())
 	}
 	if t.latest != nil {
 		a.holds(c, "the newest message of "+name+" waits for something", t.waits || t.Queued() > 0 || t.retryAt > 0 || t.behind)
@@ -341,8 +341,8 @@ func auditTimes(t tester, h *Hub) {
 			if tr.retryAt != 0 {
 				to("a read of "+tr.topic.name, tr.retryAt)
 			}
-			if tr.holeTo != 0 {
-				to("a hole in "+tr.topic.name, tr.holeDue)
+			if tr.gap.IsOpen() {
+				to("a gap in "+tr.topic.name, tr.gap.Due)
 			}
 			if tr.win == nil {
 				continue
@@ -388,7 +388,7 @@ func (a *auditor) subscriptions(c *conn) {
 		}
 		if s.wildcard {
 			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.byName[s.wild.name] == s.wild && s.wild.subs.At(int(s.at)) == s)
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.index.Find(s.wild.Name) == s.wild && s.wild.Subscriptions.At(int(s.at)) == s)
 		} else {
 			a.exact[s.topic]++
 			a.holds(c, "a topic is found by its name", h.topics.byName.Get(s.topic.name) == s.topic)
@@ -435,7 +435,7 @@ func (a *auditor) totals() {
 		{"subscriptions", int(s.Subscriptions), a.subs},
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
-		{"stuck", int(s.Stuck), a.stuck},
+		{"stuck", int(s.Stalled), a.stuck},
 		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},
@@ -444,7 +444,7 @@ func (a *auditor) totals() {
 		{"beginnings", inUse["beginnings"], a.pendings},
 		{"parts of subscriptions", inUse["subscriptions with wildcards"], a.sharers},
 		{"filters", inUse["filters"], len(a.wild)},
-		{"filters by name", len(h.wildcards.byName), len(a.wild)},
+		{"filters by name", h.wildcards.index.Len(), len(a.wild)},
 		{"owing", int(s.QueuesBySize[0]), a.queues},
 		{"topics", int(s.Topics), inUse["topics"]},
 	} {
@@ -472,11 +472,11 @@ func (a *auditor) totals() {
 		a.t.Fatalf("%d topics are kept, and %d are needed", s.Topics, len(needed))
 	}
 	for f, n := range a.wild {
-		if n != f.subs.Len() {
-			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.name, f.subs.Len(), n)
+		if n != f.Subscriptions.Len() {
+			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.Name, f.Subscriptions.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.len() > 0 || h.waker.walks.len() > 0 || h.jobs.Len() > 0 || !h.groups.room.AtRest() {
+	if h.fan.active() || h.fan.inbox.Len() > 0 || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

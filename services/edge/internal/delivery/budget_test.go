@@ -33,7 +33,7 @@ func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 func crowd(tb testing.TB, n int, m *wirev1.Subscribe) (*Hub, []uint32) {
 	tb.Helper()
 	mesh := &still{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	m.Id, m.Filter = 1, "room/1"
@@ -182,7 +182,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	}
 	before := heap()
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
-	h.cfg.Unhealthy = linkhealth.Report
+	h.judgeLinks(linkhealth.Report)
 	f, ping := &flusher{h: h}, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 40_000})
 	for _, slot := range slots {
 		h.Feed(slot, ping, 1)
@@ -191,7 +191,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	if got := h.Stats().RTT.Counts; got[4] != n {
 		t.Fatalf("round trips are counted as %v", got)
 	}
-	off := h.links.Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.slab.Bytes()
+	off := h.links.Book().Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.slab.Bytes()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {
@@ -263,7 +263,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	if per > 8 {
 		t.Fatalf("%.1f bytes on the heap for each connection", per)
 	}
-	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Taken(); n != 0 {
+	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Topics(); n != 0 {
 		t.Fatalf("%d pieces of idle connections are on the heap", n)
 	}
 	runtime.KeepAlive(slots)

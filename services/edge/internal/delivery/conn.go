@@ -212,7 +212,7 @@ func (h *Hub) close(c *conn, why wirev1.Code, reason string) {
 	c.deadline = h.now + int64(closeTimeout)
 	h.wheel.Set(c.slot, c.deadline)
 	h.conns.markDirty(c)
-	h.jobs.push(&teardown{c: c})
+	h.jobs.Push(&teardown{c: c})
 }
 
 // Gone says that the socket ended or broke. It stays open until Over names the slot.
@@ -223,7 +223,7 @@ func (h *Hub) Gone(slot uint32) {
 	c.out.Resume()
 	if c.torn && c.out.Len() > 0 {
 		c.torn = false
-		h.jobs.push(&teardown{c: c})
+		h.jobs.Push(&teardown{c: c})
 	}
 	h.recycle(c)
 }
@@ -248,7 +248,7 @@ func (j *teardown) step(h *Hub) bool {
 		h.groups.leave(c.groups[n-1])
 		return false
 	}
-	for n := 0; n < teardownSlice; n += 1 + h.toll() {
+	for n := 0; n < teardownSlice; n += 1 + h.takeCost() {
 		if n := c.tracks.Len(); n > 0 {
 			h.tracks.drop(c.tracks.At(n - 1))
 			continue
@@ -274,7 +274,7 @@ func (h *Hub) recycle(c *conn) {
 		return
 	}
 	h.wheel.Clear(c.slot)
-	h.links.Forget(&c.link)
+	h.links.Book().Forget(&c.link)
 	c.out.DropAll(math.MaxInt) // what was queued since
 	h.texts.Drop(c.clientID)
 	c.clientID = ""
@@ -371,3 +371,86 @@ func (h *Hub) Resumed(dst []uint32) []uint32 {
 
 // Handle of a slot, for tests and logs.
 func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.conns.get(slot)) }
+
+// Secured says that the connection has TLS, and that hands are shaken.
+func (h *Hub) Secured(slot uint32) { h.conns.more(h.conns.get(slot)).secure = true }
+
+// Sealed says how many bytes of ciphertext wait for the connection's socket. They count as queued:
+// the frames in them have left the queue.
+func (h *Hub) Sealed(slot uint32, n int) {
+	c := h.conns.get(slot)
+	less := n < int(c.sealed)
+	h.queues.AddBytes(n - int(c.sealed))
+	if n > 0 || c.sealed > 0 {
+		h.conns.more(c).sealed = uint32(n)
+		h.conns.less(c)
+	}
+	if less {
+		h.wakeDrained(c)
+	}
+}
+
+// Cut closes a connection that can't be told why: nothing can be read of it any more, nor sealed
+// for it.
+func (h *Hub) Cut(slot uint32, why wirev1.Code, text string) { h.close(h.conns.get(slot), why, text) }
+
+// askToGo sends GOAWAY to an open connection: from here on it gets no first delivery, and is closed
+// once it has ACKed what it was sent, at until at the latest. One that was asked before is closed
+// at until if that is sooner.
+func (h *Hub) askToGo(c *conn, m *wirev1.GoAway, until int64) {
+	if c.draining {
+		c.deadline = min(c.deadline, until)
+		return
+	}
+	c.draining = true
+	if len(c.groups) > 0 {
+		h.jobs.Push(&pausing{c: c, gen: c.gen, remaining: len(c.groups)})
+	}
+	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
+	c.deadline = until
+	h.wheel.Set(c.slot, h.now+int64(Tick))
+}
+
+// turnAway closes a connection with GOAWAY alone.
+func (h *Hub) turnAway(c *conn, m *wirev1.GoAway) {
+	c.out.KeepAnswers()
+	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
+	h.close(c, wirev1.Code_CODE_DRAINING, m.GetReason())
+}
+
+// pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the
+// other.
+type pausing struct {
+	c         *conn
+	gen       uint32
+	remaining int
+}
+
+func (j *pausing) step(h *Hub) bool {
+	if j.remaining = min(j.remaining, len(j.c.groups)); j.c.gen != j.gen || j.c.state != stateOpen || j.remaining == 0 {
+		return true
+	}
+	j.remaining--
+	h.groups.pause(j.c.groups[j.remaining])
+	return false
+}
+
+// goes closes a connection that was asked to go once nothing is queued for it, un-ACKed or
+// unanswered.
+func (h *Hub) goes(c *conn) {
+	if h.now < c.deadline && (c.unacked > 0 || c.out.Len() > 0 || c.claims.Waits()) {
+		h.wheel.Sooner(c.slot, h.now+int64(Tick))
+		return
+	}
+	if h.rooms.departure.Stopping() && c.sess != nil && !c.detached {
+		h.rooms.departure.Saving()
+		h.sessions.letGo(c, detachRef)
+	}
+	h.close(c, wirev1.Code_CODE_DRAINING, h.rooms.departure.Reason())
+}
+
+// Draining reports whether no connection is accepted any more.
+func (h *Hub) Draining() bool { return h.rooms.departure.Stopping() }
+
+// Drained reports whether the planned stop has come to its end, once; the loop asks every turn.
+func (h *Hub) Drained() bool { return h.rooms.departure.Ended() }

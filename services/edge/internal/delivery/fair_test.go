@@ -200,9 +200,9 @@ func TestWhatIsAssignedDoesNotStayUnread(t *testing.T) {
 				}
 			case 3:
 				if c.slow = !c.slow; c.slow {
-					w.h.Stuck(c.slot, Held{Memory: 1})
+					w.h.Stalled(c.slot, Held{Memory: 1})
 				} else {
-					w.h.Unstuck(c.slot)
+					w.h.StallEnded(c.slot)
 				}
 			case 4:
 				w.mesh.Live(upstreamtest.Encode("talk", 0, 0, "x"))

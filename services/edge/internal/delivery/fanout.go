@@ -5,6 +5,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 const (
@@ -19,9 +21,9 @@ const (
 // many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
 	hub   *Hub
-	inbox fifo[inbound]
+	inbox walk.FIFO[inbound]
 
-	ms      []*exchange.Message // durable ones without holes between them
+	ms      []*exchange.Message // durable ones without gaps between them
 	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
@@ -31,7 +33,7 @@ type fanout struct {
 	joins []subRef
 	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
 	// without a state of its own
-	wild   wildWalk
+	wild   wildcards.Walk[sub]
 	ended  int    // batches at the beginning of inbox that these are the last messages of
 	next   int    // of the messages of the batch behind those
 	serial uint32 // of these messages
@@ -54,12 +56,12 @@ func (f *fanout) slice(budget int) int {
 		switch {
 		case f.active():
 			done += f.step(budget-done) + 1
-		case f.inbox.len() == 0:
+		case f.inbox.Len() == 0:
 			return done
-		case f.inbox.peek().start != nil:
-			n, over := f.hub.starter.activate(f.inbox.peek().start)
+		case f.inbox.Peek().start != nil:
+			n, over := f.hub.starter.activate(f.inbox.Peek().start)
 			if over {
-				f.inbox.pop()
+				f.inbox.Pop()
 			}
 			done += n
 		default:
@@ -91,25 +93,25 @@ func (f *fanout) nextMessages() {
 	if f.ts != nil && m.Seq > 0 {
 		f.ts.came(f.ms[len(f.ms)-1])
 	}
-	f.hub.ranked.gatherMore()
+	f.hub.ranked.room.Gather(f.ms)
 }
 
 // findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
 // log of them stays as it is until the messages in hand are fanned out: no subscription becomes
 // active meanwhile.
 func (f *fanout) findJoins(m *exchange.Message) {
-	kept := false
+	kept, wild := false, false
 	if f.ts != nil {
-		f.joins, kept = f.hub.wildcards.log.since(f.ts.wildAt)
+		f.joins, kept = f.hub.wildcards.log.Since(f.ts.wildAt)
 	}
 	if !kept {
-		f.wild.begin(f.hub, m.Topic)
+		wild = f.wild.Begin(&f.hub.wildcards.index, m.Topic)
 	}
-	if f.ts == nil && m.Seq > 0 && len(f.wild.filters) > 0 {
+	if f.ts == nil && m.Seq > 0 && wild {
 		f.ts = f.hub.topic(m.Topic)
 	}
 	if f.ts != nil {
-		f.ts.wildAt = f.hub.wildcards.log.next()
+		f.ts.wildAt = f.hub.wildcards.log.Next()
 	}
 }
 
@@ -117,9 +119,9 @@ func (f *fanout) findJoins(m *exchange.Message) {
 // between batches, and between messages.
 func (f *fanout) takeUp() {
 	for f.ended = 0; len(f.ms) < fanMost; {
-		batch := f.inbox.at(f.ended).live.Messages
+		batch := f.inbox.At(f.ended).live.Messages
 		if f.next == len(batch) {
-			if f.ended+1 == f.inbox.len() || f.inbox.at(f.ended+1).start != nil {
+			if f.ended+1 == f.inbox.Len() || f.inbox.At(f.ended+1).start != nil {
 				return
 			}
 			f.ended, f.next = f.ended+1, 0
@@ -152,7 +154,7 @@ func (ts *topicState) came(m *exchange.Message) {
 }
 
 func (f *fanout) liveDone() {
-	in, _ := f.inbox.pop()
+	in, _ := f.inbox.Pop()
 	f.next = 0
 	f.hub.cfg.LiveDone(in.live)
 }
@@ -164,25 +166,25 @@ func (f *fanout) step(budget int) (done int) {
 		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
 			f.joinTopic(s, f.ts, f.ms[0])
 		}
-		done += 1 + f.hub.toll()
+		done += 1 + f.hub.takeCost()
 	}
 	for done < budget {
-		s := f.wild.next()
+		s := f.wild.Next()
 		if s == nil {
 			break
 		}
 		if f.ts != nil {
 			f.joinTopic(s, f.ts, f.ms[0])
-			done += 1 + f.hub.toll()
+			done += 1 + f.hub.takeCost()
 		} else {
 			f.offerEphemeral(s)
-			done += n + f.hub.toll()
+			done += n + f.hub.takeCost()
 		}
 	}
 	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
 		t := f.ts.tracks.At(f.at)
 		f.at++
-		done += n + f.hub.toll()
+		done += n + f.hub.takeCost()
 		if f.ms[0].Seq > 0 {
 			f.offerRun(t)
 		} else if t.held && !t.open() {
@@ -198,7 +200,7 @@ func (f *fanout) step(budget int) (done int) {
 	if done < budget {
 		f.finish()
 	}
-	return done + f.hub.toll()
+	return done + f.hub.takeCost()
 }
 
 // finish ends the messages in hand.
@@ -207,7 +209,7 @@ func (f *fanout) finish() {
 	clear(f.ms)
 	clear(f.runs)
 	f.ms, f.ts = f.ms[:0], nil
-	f.wild.end()
+	f.wild.End()
 	if ts != nil {
 		f.hub.letGoTopic(ts)
 	}
@@ -215,7 +217,7 @@ func (f *fanout) finish() {
 	for ; f.ended > 0; f.ended-- {
 		f.liveDone()
 	}
-	if f.next = next; next == len(f.inbox.peek().live.Messages) {
+	if f.next = next; next == len(f.inbox.Peek().live.Messages) {
 		f.liveDone()
 	}
 }

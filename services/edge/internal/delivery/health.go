@@ -9,55 +9,68 @@ import (
 
 // Late says that the loop is, or was until now, so late (linkhealth.TooLate) that what clients and
 // the kernel measure may be the edge's doing.
-func (h *Hub) Late() {
-	h.lateAt = h.now
-	h.cfg.Gate.Late(h.now)
-}
-
-// onTheWay is how long before a heartbeat's Ping is read the edge may have kept it waiting: TCP may
-// have brought it while the loop did not turn.
-const onTheWay = int64(time.Second)
+func (h *Hub) Late() { h.links.Late(h.now) }
 
 // heartbeat judges the link by what a Ping brings: the client's report, in microseconds, of the
-// Ping before, 0 for none, and what the kernel knows. A heartbeat through which the edge was late,
-// or had more to send than its answer, tells of the edge instead and does not count.
+// Ping before, 0 for none, and what the kernel knows.
 func (h *Hub) heartbeat(c *conn, reported uint32) {
 	if h.cfg.Unhealthy == linkhealth.Off || c.state != stateOpen || c.draining {
 		return
 	}
 	path := h.cfg.Path(c.slot)
-	queued := c.out.Messages() > 0 || path.Unsent > 0
-	if before := c.link.Queued(queued); queued || before {
-		h.stats.RTTQueued++
-		return
+	if h.links.Heartbeat(&c.link, linkhealth.Heartbeat{
+		Now: h.now, Every: time.Duration(c.heartbeat) * time.Millisecond, Reported: reported, RTT: path.RTT, Queued: c.out.Messages() > 0 || path.Unsent > 0,
+	}) {
+		h.fail(c, wirev1.Code_CODE_UNHEALTHY, "three round trips in a row were far beyond those before")
 	}
-	if h.lateAt != 0 && h.now-h.lateAt <= int64(c.heartbeat)*int64(time.Millisecond)+onTheWay {
-		h.stats.RTTLate++
-		return
-	}
-	sample, v := h.links.Judge(&c.link, reported, path.RTT)
-	if v == linkhealth.Unknown {
-		return
-	}
-	h.stats.RTT.Add(sample)
-	if v == linkhealth.Turned {
-		h.stats.UnhealthyTimes++
-		h.cfg.Gate.Turned(h.now)
-	}
-	if !v.Unhealthy() {
-		return
-	}
-	if why := h.spares(); why != linkhealth.None {
-		h.stats.Spared[why]++
-		return
-	}
-	h.fail(c, wirev1.Code_CODE_UNHEALTHY, "three round trips in a row were far beyond those before")
 }
 
-// spares says why an unhealthy connection is not closed.
-func (h *Hub) spares() linkhealth.Reason {
-	if h.cfg.Unhealthy != linkhealth.Close {
-		return linkhealth.Reported
+// A socket is stalled while the kernel takes nothing for it. What the kernel holds by then counts
+// for the connection, as the loop measures it: when the socket stalls, and once in a while as long
+// as it is stalled. One whose client takes nothing at all for StuckTimeout is closed: what is
+// un-ACKed, and what is claimed, is for others then. A client that reads, however slowly, is not.
+
+// stalledAgain is when a connection is judged again that was spared.
+const stalledAgain = 10 * time.Second
+
+// Held is what the kernel knows of a socket that is stalled.
+type Held struct {
+	Memory int    // bytes of the kernel's memory, in both directions
+	Taken  uint64 // bytes that the peer has acknowledged since it connected; 0: unknown
+}
+
+// Stalled says that the kernel takes nothing for a connection that has something queued, and what
+// it holds for it.
+func (h *Hub) Stalled(slot uint32, held Held) {
+	c := h.conns.get(slot)
+	if c.out.IsEmpty() || c.ended {
+		return
 	}
-	return h.cfg.Gate.Close(h.now)
+	idle := c.out.Stall(h.now, held.Memory, held.Taken)
+	h.warnSlow(c)
+	switch {
+	case idle < h.lim.StuckTimeout || c.state != stateOpen || c.draining:
+	case h.links.Stalled(h.now, c.out.TurnLate()):
+		h.cut(c, wirev1.Code_CODE_SLOW_CONSUMER, "the client took nothing of what was sent to it for --stuck-timeout")
+	default:
+		c.out.StalledSince(h.now - int64(h.lim.StuckTimeout) + int64(stalledAgain))
+	}
+}
+
+// StallEnded says that the kernel takes bytes again.
+func (h *Hub) StallEnded(slot uint32) {
+	c := h.conns.get(slot)
+	if !c.out.IsStalled() {
+		return
+	}
+	c.out.Resume()
+	h.wakeDrained(c)
+}
+
+// warnSlow tells of a connection whose socket is stalled and whose queue has reached another level.
+// One that keeps up, however much it is sent at once, is not told of.
+func (h *Hub) warnSlow(c *conn) {
+	if level, raised := c.out.Level(); raised {
+		h.rooms.report.Slow(h.handle(c), h.now, level, uint64(c.out.Messages()), uint64(c.out.Bytes()))
+	}
 }

@@ -16,7 +16,7 @@ type health struct {
 
 func newHealth(t *testing.T, mode linkhealth.Mode) *health {
 	w := &health{world: newWorld(t, Limits{})}
-	w.h.cfg.Unhealthy = mode
+	w.h.judgeLinks(mode)
 	w.h.cfg.Path = func(uint32) linkhealth.Path { return w.path }
 	return w
 }
@@ -209,7 +209,7 @@ func TestNobodyIsClosedWhereManyTurnTogether(t *testing.T) {
 
 func TestJudgingMakesNoGarbage(t *testing.T) {
 	h, slots := crowd(t, 100, &wirev1.Subscribe{})
-	h.cfg.Unhealthy = linkhealth.Report
+	h.judgeLinks(linkhealth.Report)
 	h.cfg.Path = func(uint32) linkhealth.Path { return linkhealth.Path{RTT: 1000} }
 	f := &flusher{h: h}
 	for name, report := range map[string]uint32{"calm": 300, "with a record": 700_000, "unhealthy": 9_000_000} {
@@ -225,4 +225,9 @@ func TestJudgingMakesNoGarbage(t *testing.T) {
 			t.Errorf("%s: %v allocations for %d Pings", name, n, len(slots))
 		}
 	}
+}
+
+// judgeLinks has the hub judge links from now on.
+func (h *Hub) judgeLinks(mode linkhealth.Mode) {
+	h.cfg.Unhealthy, h.links = mode, linkhealth.NewWatch(mode, h.cfg.Gate)
 }

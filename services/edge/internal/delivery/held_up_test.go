@@ -412,7 +412,7 @@ func TestLargestQueueOfWhoIsClosedIsCut(t *testing.T) {
 func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
 	w, c, r := talks(t)
 	w.say(60)
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 50% 60")
 	w.h.Gone(c.slot)
 	w.settle()
@@ -424,7 +424,7 @@ func TestANewConnectionIsToldOfThoughItsPlaceWas(t *testing.T) {
 	again.expect("Subscribed 1 head=0")
 	again.slow = true
 	w.say(60)
-	w.h.Stuck(again.slot, Held{Memory: 4000})
+	w.h.Stalled(again.slot, Held{Memory: 4000})
 	expectSlow(t, r, "bob 50% 60")
 }
 
@@ -448,35 +448,6 @@ func TestCandidatesGatherWhileOthersAreRanked(t *testing.T) {
 	w.rankAll()
 	if got := c.texts(); len(got) != 3 || w.mesh.Reads != 0 || !strings.HasPrefix(got[0], "feed/1/5") || !strings.HasPrefix(got[1], "feed/1/3") || !strings.HasPrefix(got[2], "feed/1/4") {
 		t.Fatalf("%d reads, got %q", w.mesh.Reads, got)
-	}
-}
-
-// A message of an order is in the range in hand, may be in another one, or is gone: only what the
-// log has no more is named as missing.
-func TestAMessageIsHereElsewhereOrGone(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For})
-	tr := &track{trackMore: &trackMore{}}
-	if m, elsewhere := h.ranked.inRange(tr, 5); m != nil || !elsewhere {
-		t.Error("without a range it is gone")
-	}
-	ms := slices.Concat(upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 4, "x", "x"), upstreamtest.Run("feed/1", upstreamtest.BaseEpoch, 8, "x"))
-	tr.rng = &exchange.Range{From: 3, Messages: ms}
-	for seq, want := range map[uint64]string{1: "elsewhere", 2: "elsewhere", 3: "gone", 4: "here", 5: "here", 6: "gone", 7: "gone", 8: "here", 9: "elsewhere", 100: "elsewhere"} {
-		m, elsewhere := h.ranked.inRange(tr, seq)
-		got := "gone"
-		switch {
-		case elsewhere:
-			got = "elsewhere"
-		case m != nil && m.Seq == seq:
-			got = "here"
-		}
-		if got != want || m != nil && elsewhere {
-			t.Errorf("%d is %s, want %s", seq, got, want)
-		}
-	}
-	tr.rng = &exchange.Range{From: 3}
-	if m, elsewhere := h.ranked.inRange(tr, 3); m != nil || elsewhere {
-		t.Error("what an empty range does not have is elsewhere")
 	}
 }
 
@@ -509,7 +480,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 	const n = 2*fanSlice + 10
 	for _, m := range []*wirev1.Subscribe{{Filter: "room/1"}, {Filter: "room/+"}, {Filter: "room/1", Group: "g"}, {Filter: "room/#", Group: "g"}} {
 		mesh := &teller{}
-		h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+		h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 		mesh.h = h
 		h.SetTime(1, wallStart)
 		m.Id = 1

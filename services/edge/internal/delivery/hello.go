@@ -28,11 +28,7 @@ const (
 )
 
 func (h *Hub) hello(c *conn, body []byte) {
-	if why := h.tooLate(); why != nil {
-		h.failErr(c, why)
-		return
-	}
-	if why := h.tooSoon(); why != nil {
+	if why := h.rules.Newcomer(); why != nil {
 		h.failErr(c, why)
 		return
 	}
@@ -120,4 +116,35 @@ func madeUpID() string {
 		b[i] = byte(v)
 	}
 	return "c-" + hex.EncodeToString(b[:])
+}
+
+// setProfile has the connection's messages ranked for p from now on. The rankings that are asked
+// for already are of the one before.
+func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
+	if p == c.profile {
+		return
+	}
+	h.conns.more(c).profile = p
+	h.conns.less(c)
+}
+
+// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and
+// Subscribe, or taken again. What there is goes on.
+func (h *Hub) Shed(on bool) { h.rules.Shedding = on }
+
+// fits reports whether matches stay cheap with another filter.
+func (h *Hub) fits(filter string, group bool) bool {
+	if group {
+		return h.groups.room.Fits(filter)
+	}
+	return h.wildcards.index.Fits(filter)
+}
+
+// connID names a connection, here and in what is told of it. It is made of what names its slot, so
+// that it takes no memory.
+func (h *Hub) connID(c *conn) uint64 {
+	id := h.idSeed ^ (uint64(c.slot)<<32 | uint64(c.gen))
+	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
+	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
+	return (id ^ id>>33) | 1
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
-	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/wheel"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 // Tick is how coarse the hub's times are.
@@ -88,9 +88,9 @@ type Hub struct {
 	replay    replayer
 	waker     waker
 	lagging   lagging
-	wildcards wildcards
+	wildcards wildSubs
 	starter   starter
-	gaps      gaps
+	gaps      gapReporter
 	sessions  sessionKeeper
 	groups    groups
 	ranked    rankedDelivery
@@ -103,11 +103,8 @@ type Hub struct {
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*conn) // tests see whose queue is trimmed
-	warned   map[uint32]warned
 	counts   counts
-	shedding bool // newcomers are refused
-	links    linkhealth.Book
-	lateAt   int64 // when the loop was late for what it had to do; 0: never
+	links    linkhealth.Watch
 	idSeed   uint64
 }
 
@@ -138,26 +135,29 @@ func New(cfg Config) *Hub {
 	if cfg.Refuses == nil {
 		cfg.Refuses = func(string) *code.Error { return nil }
 	}
-	cfg.Limits.defaults()
+	cfg.Limits.fill()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		topics: topics{changes: 1}, idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
+		Unknown: cfg.Unknown, Fits: h.fits,
 	}
-	h.jobs.h, h.rooms = h, newRooms(h)
-	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.jobs.Jobs, &h.cost)}
+	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
+	h.rooms = newRooms(h)
+	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
-	h.wildcards = wildcards{hub: h, byName: map[string]*filter{}, log: wildLog{base: 1}}
-	h.ranked = rankedDelivery{hub: h, room: ranked.New[rankMember](cfg.Loop, h.mesh, h.lim.QueueMemory/gatherShare, &h.cost)}
+	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[sub](), log: wildcards.NewLog[subRef]()}
+	h.ranked = newRanked(h)
 	h.topics.byName = slab.NewNames[topicState](&h.arrays)
 	h.topics.policyFor = cfg.PolicyFor
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
+	h.replay.pace.Most = h.lim.ReplayPace
 	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h
 }
@@ -168,58 +168,40 @@ func (h *Hub) SetTime(now int64, wall uint64) {
 	h.queues.SetTime(h.ms, wall)
 }
 
-// Stats of the hub; gauges are up to date.
-func (h *Hub) Stats() Stats {
-	s := h.stats
-	s.Topics = int64(h.topics.byName.Len())
-	s.Unhealthy = int64(h.links.Unhealthy())
-	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
-	s.KernelBytes, s.Stuck = h.queues.KernelBytes()
-	h.queueSizes(&s)
-	s.Claims = *h.rooms.claims.Stats()
-	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
-	s.Recalled = h.groups.room.Stats().Recalled
-	return s
-}
-
-// Limits bound what one connection and one loop may hold; zero values take the defaults.
+// Limits bound what one connection and one loop may hold. The first ones are settings of the edge,
+// which have their defaults there; the others are as delivery has them where they are zero.
 type Limits struct {
 	MaxFrame         int // bytes of a frame's body after Welcome
 	Subscriptions    int // per connection
-	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
 	QueueMessages    int // per connection
 	QueueBytes       int // per connection
-	QueueMemory      int // all queues of the loop together, where it shares no budget
-	PublishWindow    int // per connection
-	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
-	ReadBytes        int           // asked for at a time by a subscription that is behind
-	// seqs of a topic that a session may be sent behind the first that it has not settled;
+	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
+
+	WildcardTopics int // a wildcard with ack, a session or a start other than LIVE
+	QueueMemory    int // all queues of the loop together, where it shares no budget
+	PublishWindow  int // per connection
+	ReceiveWindow  uint32
+	ReadBytes      int // asked for at a time by a subscription that is behind
+	// seqs of a topic that a session may be sent behind the first that it has not ACKed;
 	// cursor.Span at most
-	Span       int
-	ReplayPace int // messages in a millisecond for all that are behind; 0: no limit
+	Span int
 }
 
-func (l *Limits) defaults() {
-	set(&l.MaxFrame, 1<<20)
-	set(&l.Subscriptions, 1000)
+// fill gives those that are no settings a value.
+func (l *Limits) fill() {
 	set(&l.WildcardTopics, 1000)
-	set(&l.QueueMessages, 1024)
-	set(&l.QueueBytes, 1<<20)
 	set(&l.QueueMemory, 512<<20)
 	set(&l.PublishWindow, 64)
 	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
-	set(&l.HandshakeTimeout, 5*time.Second)
-	set(&l.FrameTimeout, 30*time.Second)
-	set(&l.StuckTimeout, 2*time.Minute)
 	set(&l.ReadBytes, 128<<10)
 	set(&l.Span, cursor.Span)
 }
 
-func set[V int | uint32 | time.Duration](v *V, otherwise V) {
+func set[V int | uint32](v *V, otherwise V) {
 	if *v <= 0 {
 		*v = otherwise
 	}
@@ -229,7 +211,7 @@ func set[V int | uint32 | time.Duration](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.fan.inbox.push(inbound{live: e})
+		h.fan.inbox.Push(inbound{live: e})
 	case exchange.Range:
 		h.replay.ranged(&e)
 	case exchange.Joined:
@@ -245,11 +227,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.GroupEnded:
 		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
-		if w := h.ranked.room.Ended(e.Serial); w != nil {
-			h.ranked.ended(w)
-		}
+		h.ranked.room.Ended(e.Serial)
 	case exchange.Ranked:
-		h.ranked.answered(e)
+		h.noteStale(h.ranked.room.Answered(e))
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:
@@ -274,7 +254,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
 	case exchange.Count:
-		h.jobs.push(&count{topics: e.Topics, done: e.Reply})
+		h.jobs.Push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
 		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
@@ -284,7 +264,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.ListMembers:
 		h.rooms.presence.ListMembers(e)
 	}
-	return 1 + h.toll()
+	return 1 + h.takeCost()
 }
 
 // forConn finds the connection of a handle that is not stale.
@@ -308,8 +288,8 @@ func (h *Hub) noteStale(found bool) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.Step()
-		n += h.toll()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
+		n += h.takeCost()
 		if n == 0 {
 			break
 		}
@@ -325,7 +305,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.len() > 0 || h.replay.runnable.len() > 0 && !h.replay.paced() || h.waker.walks.len() > 0 || h.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that
@@ -337,10 +317,40 @@ func (h *Hub) Tick(budget int) (more bool) {
 		if c == nil || c.state == stateFree {
 			return 1
 		}
-		return 1 + h.timers(c)/2 + h.toll()
+		return 1 + h.timers(c)/2 + h.takeCost()
 	})
 }
 
 func (h *Hub) handle(c *conn) exchange.Conn {
 	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
+}
+
+// Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a
+// window, the subscriptions of a connection. Each counts (walk.Cost).
+
+const itemsPerUnit = walk.ItemsPerUnit
+
+// addCost notes a walk over n items.
+func (h *Hub) addCost(n int) { h.cost.Add(n) }
+
+// takeCost is what the walks since it was asked last count for, in deliveries.
+func (h *Hub) takeCost() int { return h.cost.Take() }
+
+// job is something long of the hub's own, cut into slices: step does one and reports whether it is
+// done.
+type job interface{ step(h *Hub) (done bool) }
+
+// jobs of the hub take turns, a step each, as those of its rooms do (rooms.jobs).
+type jobs struct{ walk.FIFO[job] }
+
+// step has the first job do a slice, and says what that cost in deliveries; 0: there is no job.
+func (q *jobs) step(h *Hub) (cost int) {
+	j, ok := q.Pop()
+	if !ok {
+		return 0
+	}
+	if !j.step(h) {
+		q.Push(j)
+	}
+	return walk.StepUnits
 }

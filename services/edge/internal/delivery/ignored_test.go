@@ -147,7 +147,8 @@ func (m *mode) outcome(t *testing.T, set func(proto.Message)) string {
 		{Prefix: "talk", Policy: &pushmeshv1.Policy{ClientPublish: true}},
 		{Prefix: "seat", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Clients: true, MaxClientPriority: 3}}},
 	})
-	w.h.cfg.Unhealthy, w.h.cfg.Path = linkhealth.Report, func(uint32) linkhealth.Path { return linkhealth.Path{} }
+	w.h.judgeLinks(linkhealth.Report)
+	w.h.cfg.Path = func(uint32) linkhealth.Path { return linkhealth.Path{} }
 	w.mesh.Append("open/a", "1", "2", "3", "4", "5", "6")
 	w.mesh.Retain("open/a", 2)
 	c := w.dial()

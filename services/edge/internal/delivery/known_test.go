@@ -13,7 +13,7 @@ import (
 // knows has the hub go by the world's table.
 func (w *world) knows(table *policy.Table) {
 	w.table = table
-	w.h.cfg.Unknown = func() *code.Error { return w.table.Known() }
+	w.h.rules.Unknown = func() *code.Error { return w.table.Known() }
 	w.h.rules.Refuses = func(filter string) *code.Error { return w.table.Refuses(filter) }
 }
 

@@ -5,80 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
-
-// A queue of the hub gives back what was put into it, in that order, however often it has grown and
-// gone around, and keeps nothing that was taken.
-func TestAFifoKeepsTheOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var q fifo[*int]
-		var want []*int
-		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			if rapid.IntRange(0, 4).Draw(t, "op") < 3 {
-				v := new(int)
-				q.push(v)
-				want = append(want, v)
-			} else if v, ok := q.pop(); ok != (len(want) > 0) || ok && v != want[0] {
-				t.Fatalf("another one comes out, or none: %v", ok)
-			} else if ok {
-				want = want[1:]
-			}
-			if q.len() != len(want) || len(want) > 0 && *q.peek() != want[0] {
-				t.Fatalf("%d are queued, want %d", q.len(), len(want))
-			}
-			for i, v := range want {
-				if *q.at(i) != v {
-					t.Fatalf("another one is in place %d", i)
-				}
-			}
-			kept := 0
-			for _, v := range q.buf {
-				if v != nil {
-					kept++
-				}
-			}
-			if kept != len(want) || len(q.buf) > max(16, 2*len(want)) && len(q.buf) > 1024 {
-				t.Fatalf("%d are kept of %d, in %d places", kept, len(want), len(q.buf))
-			}
-		}
-	})
-}
-
-// A topic that appears again after a while is told of every subscription that became active
-// meanwhile, or that it must look at all of them: none is passed over.
-func TestTheLogOfWildcardsPassesNobodyOver(t *testing.T) {
-	l := wildLog{base: 1}
-	var all []subRef // number 1 is the first
-	for n := range 3*wildLogKept + 10 {
-		if l.next() != uint64(n+1) {
-			t.Fatalf("number %d is given for the one behind %d", l.next(), n)
-		}
-		s := subRef{gen: uint32(n + 1)}
-		l.add(s)
-		all = append(all, s)
-		if len(l.subs) > wildLogKept || len(l.subs) < min(n+1, wildLogKept/2) {
-			t.Fatalf("%d are kept of %d", len(l.subs), n+1)
-		}
-		if n%97 != 0 && n%wildLogKept > 2 && n%wildLogKept < wildLogKept-2 {
-			continue
-		}
-		for _, at := range []uint64{0, 1, l.base - 1, l.base, l.base + 1, l.next() - 1, l.next()} {
-			got, ok := l.since(at)
-			if ok != (at >= l.base) || ok && !slices.Equal(got, all[at-1:]) {
-				t.Fatalf("since %d of %d, kept from %d on: %v, %d of them", at, n+1, l.base, ok, len(got))
-			}
-		}
-	}
-	if _, ok := l.since(0); ok { // a topic that is new
-		t.Fatal("a new topic need not look at all subscriptions")
-	}
-}
 
 // The deepest queues are seen from outside: how many connections owe how much, and how much the one
 // owes that owes most.
@@ -164,8 +95,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
 		}
 	}
-	if h.replay.pinned != 0 || h.replay.reads.Taken() != 0 {
-		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Taken())
+	if h.replay.pinned != 0 || h.replay.reads.Topics() != 0 {
+		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Topics())
 	}
 }
 
@@ -184,7 +115,7 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 		if h.jobs.Len() != 1 {
 			t.Fatalf("%d jobs", h.jobs.Len())
 		}
-		j := h.jobs.Pop().(hubJob).job
+		j, _ := h.jobs.Pop()
 		at := 0
 		for done := false; !done; steps++ {
 			done = j.step(h)
@@ -220,10 +151,10 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	}
 }
 
-// A hub that is given nothing but what it can't do without works, with the defaults.
+// A hub that is given nothing but its settings works.
 func TestDefaults(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, Subscriptions: -1}})
-	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.Subscriptions != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
+	h := newHub(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, ReadBytes: -1}})
+	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.ReadBytes != 128<<10 || l.WildcardTopics != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
 		t.Fatalf("%+v", l)
 	}
 	if h.cfg.Unknown() != nil || h.cfg.Refuses("x") != nil || h.cfg.Path(1).RTT != 0 || h.Busy() || h.Queued() || h.Drained() || h.Draining() || h.Gen(7) != 0 {
@@ -236,7 +167,7 @@ func TestDefaults(t *testing.T) {
 func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	const backlog = 10*replaySlice + 5
 	mesh := &still{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

@@ -3,104 +3,256 @@ package delivery
 import (
 	"slices"
 
-	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
+
+const (
+	// candidatesShare is the part of the loop's queues that candidates may take which gather or are
+	// ranked: one in so many bytes.
+	candidatesShare = 8
+	// rankReadBytes are asked for at a time by a ranked subscription that is behind.
+	rankReadBytes = 1 << 20
+)
+
+// rankedDelivery hands on what package ranked decides: which candidates are ranked for whom, and in
+// which order a track gets them, as far as windows and queue have room. Between its rankings a
+// track is behind, and reads what it does not find in a window from the log: so nothing that
+// happens to a ranking loses a message.
+type rankedDelivery struct {
+	hub  *Hub
+	room *ranked.Room[rankMember]
+	seen rankedTrack // scratch
+}
+
+// rankState is what the track of subscriptions with rank_top_k has beside.
+type rankState = ranked.State[rankMember]
+
+// rankMember is a track, or a subscription without one.
+type rankMember struct {
+	track trackRef
+	sub   subRef
+}
+
+func newRanked(h *Hub) rankedDelivery {
+	d := rankedDelivery{hub: h, seen: rankedTrack{hub: h}}
+	d.room = ranked.New(ranked.Config[rankMember]{
+		Loop: h.cfg.Loop, Delivery: rankPort{h}, Mesh: h.mesh, Most: h.lim.QueueMemory / candidatesShare, Jobs: &h.rooms.jobs, Cost: &h.cost,
+	})
+	return d
+}
+
+// subscribe makes a new subscription one that is ranked.
+func (d *rankedDelivery) subscribe(s *sub, topK uint32) {
+	if s.subMore == noSubMore {
+		s.subMore = d.hub.subMores.Take()
+	}
+	s.topK = topK
+	if s.kind == kindPlain {
+		s.kind = kindOwn
+	}
+}
+
+// setTopK works out how many of the best the subscriptions of a track want together: they get one
+// Message for all, so they are ranked if all want that.
+func (d *rankedDelivery) setTopK(t *track) {
+	topK := t.first.topK
+	for _, s := range t.also {
+		if s.topK == 0 {
+			topK = 0
+		}
+		if topK > 0 {
+			topK = max(topK, s.topK)
+		}
+	}
+	if topK == 0 && t.rank == nil {
+		return
+	}
+	more := d.hub.tracks.more(t)
+	if more.rank == nil {
+		more.rank = &rankState{}
+	}
+	more.rank.TopK = topK
+	if t.overflow == overflowConflate || t.overflow == overflowDropOldest {
+		// there is no oldest or newest in what comes best first
+		t.overflow = overflowDefault
+	}
+}
+
+// ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
+// by now.
+func (d *rankedDelivery) ranks(t *track) bool {
+	return t.rank.TopK > 0 && d.hub.topics.policy(t.topic).Rank != nil
+}
+
+// await has a track that is behind wait for the window of its topic.
+func (d *rankedDelivery) await(t *track) {
+	if !t.reading {
+		t.reading = true
+		d.room.Await(t.topic.name, d.hub.topics.policy(t.topic), t.epoch, d.hub.fan.ms, rankMember{track: t.ref()})
+	}
+}
+
+// offer has a track wait for the window that the durable messages in hand are in.
+func (d *rankedDelivery) offer(t *track) {
+	f, c := &d.hub.fan, t.c
+	if c.state != stateOpen || c.draining || t.epoch != f.ms[0].Epoch && !d.hub.epochOf(t, f.ms[0]) || f.ms[len(f.ms)-1].Seq <= t.pos {
+		return
+	}
+	switch {
+	case !t.behind && !d.ranks(t):
+		d.hub.fallBehind(t)
+	case !t.behind:
+		t.behind = true
+		d.await(t)
+	case t.rank.Level && !d.room.Gathers(t.topic.name) && d.ranks(t):
+		// it will be there in time for that
+		d.room.Begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch, f.ms)
+	}
+}
+
+// offerEphemeral makes a track, or else a subscription without one, a member of the ephemeral
+// candidates in hand. Where there is no room for more, or the namespace does not rank, they are
+// queued at once.
+func (d *rankedDelivery) offerEphemeral(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
+	f := &d.hub.fan
+	if c.state != stateOpen || c.draining {
+		return
+	}
+	var m rankMember
+	var joined *uint64
+	switch {
+	case t == nil:
+		m.sub, joined = s.handle(), &s.subMore.joined
+	case t.rank.TopK == 0:
+		f.ephemeralRun(c, t, s, overflow, 0)
+		return
+	default:
+		m.track, joined = t.ref(), &t.rank.Joined
+	}
+	if mark, joins := d.room.Join(f.ms, d.hub.cfg.PolicyFor, m, joined); !joins {
+		f.ephemeralRun(c, t, s, overflow, mark)
+	}
+}
+
+// rankPort is the hub as package ranked sees it.
+type rankPort struct{ h *Hub }
+
+// Arrived implements ranked.Delivery.
+func (p rankPort) Arrived(e *exchange.Range, waiting []rankMember) {
+	p.h.jobs.Push(&arrival{e: e, members: waiting})
+}
+
+// GoOn implements ranked.Delivery.
+func (p rankPort) GoOn(m rankMember, k *ranked.Ranking[rankMember]) {
+	if t := m.track.get(); t != nil && t.rank != nil && t.rank.Awaits(k) {
+		p.h.replay.enqueue(t)
+	}
+}
+
+// Interest implements ranked.Delivery.
+func (p rankPort) Interest(m rankMember, topic string) (i ranked.Interest, ok bool) {
+	if t := m.track.get(); t != nil {
+		i = ranked.Interest{Profile: t.c.profile, TopK: t.rank.TopK}
+		if t.first.filtered || len(t.also) > 0 {
+			i.Wants = func(x *exchange.Message) bool { return p.h.judge(t, x) == passes }
+		}
+		return i, true
+	}
+	s := m.sub.get()
+	if s == nil || !s.active {
+		return i, false
+	}
+	subs := p.h.fan.sharing(s, topic)
+	i = ranked.Interest{Profile: s.c.profile, TopK: mostOf(subs)}
+	if s.filtered || len(subs) > 1 {
+		i.Wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }
+	}
+	return i, true
+}
+
+// Send implements ranked.Delivery.
+func (p rankPort) Send(m rankMember, picks []ranked.Pick) (ok bool) {
+	t, s := m.track.get(), m.sub.get()
+	var c *conn
+	var subs []*sub
+	var overflow wirev1.Overflow
+	switch {
+	case t != nil:
+		c, overflow = t.c, wirev1.Overflow(t.overflow)
+	case s != nil && s.active:
+		c, overflow = s.c, wirev1.Overflow(s.overflow)
+		if len(picks) > 0 {
+			subs = p.h.fan.sharing(s, picks[0].Message.Topic)
+		}
+	default:
+		return false
+	}
+	for _, pick := range picks {
+		p.h.fan.ephemeral(c, t, subs, overflow, pick.Message, pick.Mark)
+	}
+	return true
+}
+
+// Dropped implements ranked.Delivery.
+func (p rankPort) Dropped(why wirev1.Code, n int) { p.h.stats.Drops.add(why, uint64(n)) }
+
+// Unranked implements ranked.Delivery.
+func (p rankPort) Unranked(why wirev1.Code, n int) { p.h.stats.Unranked.add(why, uint64(n)) }
+
+// rankedTrack is a track as package ranked sees it.
+type rankedTrack struct {
+	hub *Hub
+	t   *track
+}
+
+// of is good until it is asked for again.
+func (r *rankedTrack) of(t *track) *rankedTrack {
+	r.t = t
+	return r
+}
+
+// Outcome implements ranked.Track.
+func (r *rankedTrack) Outcome(m *exchange.Message) ranked.Outcome {
+	t := r.t
+	switch {
+	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.Find(m.Seq) != nil:
+		return ranked.Had
+	case r.hub.hasExpired(m):
+		return ranked.Expired
+	case r.hub.judge(t, m) == filtered:
+		return ranked.Filtered
+	}
+	return ranked.Wanted
+}
+
+// WantsAll implements ranked.Track.
+func (r *rankedTrack) WantsAll(from, to uint64) bool {
+	t := r.t
+	if t.first.filtered || len(t.also) > 0 {
+		return false
+	}
+	return t.cur == nil || t.cur.Missing(from, to) == to-from+1
+}
+
+// Gap implements ranked.Track.
+func (r *rankedTrack) Gap(from, to uint64, why wirev1.Code) { r.hub.gaps.addGap(r.t, from, to, why) }
+
+// Expire implements ranked.Track.
+func (r *rankedTrack) Expire(m *exchange.Message) { r.hub.gaps.expired(r.t, m) }
 
 // arrived has a ranked track wait for the ranking of a range that has come, if that has
 // candidates for it, and is not what was missing of an order.
 func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
 	r := t.rank
-	if _, left := r.order.Next(); left || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
+	if _, ordered := r.Order.Next(); ordered || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
 		return false
 	}
 	if j.ranking == nil {
-		p := d.hub.topics.policy(t.topic)
-		j.ranking = d.room.Candidates(j.e.Topic, p, j.e.Messages[:min(len(j.e.Messages), p.RankCandidates())])
-		j.ranking.Range = j.e
+		j.ranking = d.room.CandidatesOf(j.e, d.hub.topics.policy(t.topic))
 	}
-	messages := j.ranking.Messages
-	var places []uint32
-	if !d.wantsAll(t, j.ranking) {
-		for i, m := range messages {
-			if m.Seq > t.pos && d.outcome(t, m) == messageWanted {
-				places = append(places, uint32(i))
-			}
-		}
-		d.hub.looked(len(messages))
-		if len(places) == 0 {
-			return false
-		}
-	}
-	r.level = messages[len(messages)-1].Seq == j.e.Head
-	r.asked, r.place = j.ranking, len(j.ranking.Members)
-	j.ranking.Add(rankMember{track: t.ref()}, t.c.profile, r.topK, places)
-	return true
-}
-
-// wantsAll says that a track wants every message of a ranking, without a look at each.
-func (d *rankedDelivery) wantsAll(t *track, k *ranked.Ranking[rankMember]) bool {
-	ms := k.Messages
-	if !k.Plain || t.pos+1 != ms[0].Seq || t.first.filtered || len(t.also) > 0 {
-		return false
-	}
-	last := ms[len(ms)-1].Seq
-	return t.cur == nil || t.cur.Missing(ms[0].Seq, last) == uint64(len(ms))
-}
-
-// outcome is what becomes of a message that a ranked track has come to.
-type outcome uint8
-
-const (
-	messageWanted  outcome = iota
-	messageSettled         // or with the client
-	messageExpired
-	messageFiltered
-)
-
-// outcome of a message.
-func (d *rankedDelivery) outcome(t *track, m *exchange.Message) outcome {
-	switch {
-	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.Find(m.Seq) != nil:
-		return messageSettled
-	case m.ExpiresAt != 0 && m.ExpiresAt <= d.hub.wall:
-		return messageExpired
-	case d.hub.judge(t, m) == filtered:
-		return messageFiltered
-	}
-	return messageWanted
-}
-
-// goOn has a ranked track go on, and says how much it did.
-func (d *rankedDelivery) goOn(t *track) (done int) {
-	r := t.rank
-	_, left := r.order.Next()
-	switch {
-	case r.asked != nil && !r.asked.Answered:
-		return 0
-	case r.asked != nil:
-		k := r.asked
-		r.asked = nil
-		d.hub.replay.holdRange(t, k.Range)
-		d.lineUp(t, k, r.place)
-	case !left && t.rng == nil:
-		d.hub.replay.ask(t)
-		return 0
-	case !left && d.unjudgedIn(t, t.rng):
-		d.hub.replay.releaseRange(t)
-		d.hub.replay.readLater(t)
-		d.hub.replay.enqueue(t)
-		return 1
-	case !left:
-		d.lineUp(t, nil, 0)
-	case t.rng == nil:
-		d.hub.replay.ask(t)
-		return 0
-	}
-	return 1 + d.handOn(t)
+	return d.room.Ask(j.ranking, r, rankMember{track: t.ref()}, t.c.profile, t.pos, d.seen.of(t))
 }
 
 // unjudgedIn reports whether the range was asked for before a content filter was known.
@@ -108,120 +260,46 @@ func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
 	if !t.first.filtered && len(t.also) == 0 {
 		return false
 	}
-	d.hub.looked(len(e.Messages))
+	d.hub.addCost(len(e.Messages))
 	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && d.hub.judge(t, m) == unjudged })
 }
 
-// lineUp puts the messages of a ranking into the order in which the track hands them on, and names
-// those that it does not. k nil: the range in hand is not ranked.
-func (d *rankedDelivery) lineUp(t *track, k *ranked.Ranking[rankMember], member int) {
-	var messages []*exchange.Message
-	var answer exchange.RankedMember
-	o, skips := ranked.Order{From: t.pos + 1}, false
-	switch {
-	case k == nil:
-		messages = t.rng.Messages
-	case k.Answer.Err != nil:
-		messages, o.Mark = k.Messages, sendq.Unranked
-	default:
-		messages, answer, skips = k.Messages, k.Answer.Members[member], k.SkipsRest()
-	}
-	best := d.best[:0]
-	o.Best = make([]ranked.Next, len(answer.Best))
-	for i, b := range answer.Best {
-		best = append(best, b.Place)
-		o.Best[i] = ranked.Next{Seq: messages[b.Place].Seq, Mark: sendq.Scored(b.Score)}
-	}
-	slices.Sort(best)
-	d.best = best
-	if k != nil && len(answer.Filtered) == 0 && d.wantsAll(t, k) {
-		d.lineUpAll(t, k, o, best, skips)
-		return
-	}
-	out := uint64(0)
-	for i, m := range messages {
-		if m.Seq <= t.pos {
-			continue
+// goOn has a ranked track go on, and says how much it did.
+func (d *rankedDelivery) goOn(t *track) (done int) {
+	r := t.rank
+	switch r.Step(t.rng != nil) {
+	case ranked.Wait:
+		return 0
+	case ranked.Read:
+		d.hub.replay.ask(t)
+		return 0
+	case ranked.TakeUp:
+		l, e := r.TakeUp()
+		d.hub.replay.holdRange(t, e)
+		t.pos = d.room.LineUp(l, r, t.pos, d.seen.of(t))
+	case ranked.LineUp:
+		if d.unjudgedIn(t, t.rng) {
+			d.hub.replay.releaseRange(t)
+			d.hub.replay.readLater(t)
+			d.hub.replay.enqueue(t)
+			return 1
 		}
-		if m.Seq > t.pos+1 && out == 0 { // behind one that is handed on it is named in its turn
-			d.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
-		}
-		is := d.outcome(t, m)
-		_, isBest := slices.BinarySearch(best, uint32(i))
-		_, isFiltered := slices.BinarySearch(answer.Filtered, uint32(i))
-		switch {
-		case isBest: // what has expired since is named once it is its turn
-		case is == messageExpired:
-			d.hub.gaps.expired(t, m)
-		case is == messageWanted && isFiltered:
-			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
-		case is == messageWanted && skips:
-			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_RANKED_OUT)
-		case is == messageWanted:
-			if out++; out == 1 {
-				o.From = m.Seq
-			}
-			t.pos = m.Seq
-			continue
-		case is == messageFiltered:
-			d.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
-		}
-		t.pos = m.Seq
-		o.Skip = append(o.Skip, m.Seq)
+		t.pos = d.room.LineUp(ranked.Unranked[rankMember](t.rng.Messages), r, t.pos, d.seen.of(t))
+	case ranked.HandOn:
 	}
-	d.hub.looked(2 * len(messages))
-	if o.To = t.pos; out == 0 {
-		o.From, o.To, o.Skip = 0, 0, nil
-	}
-	d.lined(t, k, o, out)
-}
-
-// lineUpAll is lineUp for a track that wants all messages of a ranking: only the best are looked
-// at, by their places.
-func (d *rankedDelivery) lineUpAll(t *track, k *ranked.Ranking[rankMember], o ranked.Order, best []uint32, skips bool) {
-	first, last := o.From, o.From+uint64(len(k.Messages))-1
-	next := first
-	for _, place := range best {
-		seq := first + uint64(place)
-		if skips && seq > next {
-			d.hub.gaps.addGap(t, next, seq-1, wirev1.Code_CODE_RANKED_OUT)
-		}
-		if !skips {
-			o.Skip = append(o.Skip, seq)
-		}
-		next = seq + 1
-	}
-	if skips && next <= last {
-		d.hub.gaps.addGap(t, next, last, wirev1.Code_CODE_RANKED_OUT)
-	}
-	d.hub.looked(len(best) * looksAsOne) // a hole is a frame
-	if t.pos, o.To = last, last; skips || len(best) == len(k.Messages) {
-		o.From, o.To, o.Skip = 0, 0, nil
-	}
-	d.lined(t, k, o, uint64(len(k.Messages)-len(best)))
-}
-
-// lined has the track hand on what was put in order, and so many behind the best.
-func (d *rankedDelivery) lined(t *track, k *ranked.Ranking[rankMember], o ranked.Order, out uint64) {
-	if o.Mark == sendq.Unranked {
-		d.hub.stats.Unranked.add(code.Of(k.Answer.Err), out)
-	}
-	if back := t.rank.order.Best; len(back) > 0 { // what was put back meanwhile
-		o.Best = append(back, o.Best...)
-	}
-	t.rank.order = o
+	return 1 + d.handOn(t)
 }
 
 // handOn hands on some of a track's order, and says how many.
 func (d *rankedDelivery) handOn(t *track) (done int) {
-	o := &t.rank.order
+	o := &t.rank.Order
 	for most := d.hub.replay.turnOf(t.c, t.ack); done < most; done++ {
-		next, left := o.Next()
-		if !left {
+		next, ok := o.Next()
+		if !ok {
 			d.ends(t)
 			return done
 		}
-		m, elsewhere := d.inRange(t, next.Seq)
+		m, elsewhere := ranked.Find(t.rng, next.Seq)
 		switch {
 		case elsewhere:
 			d.hub.replay.releaseRange(t)
@@ -232,14 +310,15 @@ func (d *rankedDelivery) handOn(t *track) (done int) {
 			o.Pop()
 			continue
 		}
-		switch d.outcome(t, m) {
-		case messageSettled:
+		switch d.seen.of(t).Outcome(m) {
+		case ranked.Had:
 			o.Pop()
 			continue
-		case messageExpired:
+		case ranked.Expired:
 			d.hub.gaps.expired(t, m)
 			o.Pop()
 			continue
+		case ranked.Wanted, ranked.Filtered:
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
 		if d.hub.drained(t.c) {
@@ -253,28 +332,6 @@ func (d *rankedDelivery) handOn(t *track) (done int) {
 	}
 	d.hub.replay.enqueue(t)
 	return done
-}
-
-// inRange finds a message in the track's range. elsewhere: it may be in another one; neither: the
-// log has it no more.
-func (d *rankedDelivery) inRange(t *track, seq uint64) (m *exchange.Message, elsewhere bool) {
-	e := t.rng
-	if e == nil || e.From > seq {
-		return nil, true
-	}
-	i, found := slices.BinarySearchFunc(e.Messages, seq, func(m *exchange.Message, seq uint64) int {
-		switch {
-		case m.Seq < seq:
-			return -1
-		case m.Seq > seq:
-			return 1
-		}
-		return 0
-	})
-	if found {
-		return e.Messages[i], false
-	}
-	return nil, i == len(e.Messages) && i > 0
 }
 
 // ends decides how it goes on behind an order.

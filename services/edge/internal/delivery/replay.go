@@ -1,19 +1,20 @@
 package delivery
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
-	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
-	// replaySlice is how many messages one track that is behind gets at most before the others have
-	// their turn.
-	replaySlice = 64
+	replaySlice = replay.Slice
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
 	// fewAfter is when a window with less than half of its room is read for after all: its client
@@ -28,12 +29,10 @@ const (
 // those that wait to members of groups, each in its turn.
 type replayer struct {
 	hub      *Hub
-	runnable fifo[runner] // behind, and able to go on
-	reads    slab.Pool[topicReads]
+	runnable walk.FIFO[runner] // behind, and able to go on
+	reads    replay.Reads[trackRef]
+	pace     replay.Pace
 	pinned   int // ranges held by tracks
-	// replayed are messages that those who are behind got in a millisecond, replayedIn.
-	replayed   int
-	replayedIn int64
 }
 
 // enqueue puts a track that is behind in line.
@@ -41,7 +40,7 @@ func (r *replayer) enqueue(t *track) {
 	r.hub.lagging.add(t)
 	if !t.runs && !t.held && !t.told {
 		t.runs = true
-		r.runnable.push(runner{t: t.ref()})
+		r.runnable.Push(runner{t: t.ref()})
 	}
 }
 
@@ -49,16 +48,16 @@ func (r *replayer) enqueue(t *track) {
 func (r *replayer) enqueueGroup(n *member) {
 	if !n.runs {
 		n.runs = true
-		r.runnable.push(runner{g: n})
+		r.runnable.Push(runner{g: n})
 	}
 }
 
 // slice lets the next track in line go on, and says how much it did.
 func (r *replayer) slice() int {
-	if r.paced() {
+	if r.pace.Exhausted(r.hub.now) {
 		return 0
 	}
-	next, ok := r.runnable.pop()
+	next, ok := r.runnable.Pop()
 	if !ok {
 		return 0
 	}
@@ -75,7 +74,7 @@ func (r *replayer) slice() int {
 	}
 	if t.rank != nil {
 		n := r.hub.ranked.goOn(t)
-		r.replayed += n
+		r.pace.Spend(n)
 		return 1 + n
 	}
 	if t.rng == nil {
@@ -83,7 +82,7 @@ func (r *replayer) slice() int {
 		return 1
 	}
 	n := r.handOn(t)
-	r.replayed += n
+	r.pace.Spend(n)
 	return 1 + n
 }
 
@@ -93,11 +92,11 @@ func (r *replayer) ask(t *track) {
 	if t.retryAt > r.hub.now && !t.few {
 		return
 	}
-	room, enough := r.roomToRead(t)
-	if !room || !enough && !t.waited() {
+	room := r.roomToRead(t)
+	if !room.Some || !room.Enough && !t.waited() {
 		r.waitFor(t)
 		switch {
-		case room:
+		case room.Some:
 			r.readFewSoon(t)
 		case !t.few:
 			// whoever waits for little room keeps its place: others may use up each bit of it at
@@ -106,13 +105,13 @@ func (r *replayer) ask(t *track) {
 		}
 		return
 	}
-	if enough {
+	if room.Enough {
 		r.noRetry(t)
 	}
 	from, size := t.pos+1, r.hub.lim.ReadBytes
 	if t.rank != nil {
 		size = max(size, rankReadBytes)
-		if next, left := t.rank.order.Next(); left {
+		if next, ordered := t.rank.Order.Next(); ordered {
 			from = next.Seq
 		}
 	}
@@ -122,36 +121,26 @@ func (r *replayer) ask(t *track) {
 // waited says that the track goes on, with whatever room its window has, until that is full.
 func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 
-// roomToRead reports whether there is room for a message that is behind, and whether there is
-// enough for reading on to be worth it: half of a window.
-func (r *replayer) roomToRead(t *track) (room, enough bool) {
+// roomToRead is the room for messages that are behind.
+func (r *replayer) roomToRead(t *track) replay.Room {
 	c := t.c
-	room, enough = r.hub.drained(c) && r.near(t, t.pos+1), true
+	room := replay.Room{Some: r.hub.drained(c) && r.near(t, t.pos+1), Enough: true}
 	if t.ack {
-		left := c.window - min(c.window, c.unacked)
-		room, enough = room && left > 0, left >= max(1, c.window/2)
-		if w := uint32(t.window); w > 0 {
-			left = w - min(w, t.unacked)
-			room, enough = room && left > 0, enough && left >= max(1, w/2)
+		if room = room.In(c.window, c.unacked); t.window > 0 {
+			room = room.In(uint32(t.window), t.unacked)
 		}
 	}
-	return room, enough
+	return room
 }
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
 	ts := r.hub.topics.byName.Get(e.Topic)
-	if ts == nil || ts.reads == nil {
+	if ts == nil {
 		return
 	}
-	waiting := ts.reads.from[e.From]
-	delete(ts.reads.from, e.From)
-	if len(ts.reads.from) == 0 {
-		r.reads.Give(ts.reads)
-		ts.reads = nil
-	}
-	if len(waiting) > 0 {
-		r.hub.jobs.push(&arrival{e: e, waiting: waiting})
+	if waiting := r.reads.Arrived(&ts.reads, e.From); len(waiting) > 0 {
+		r.hub.jobs.Push(&arrival{e: e, waiting: waiting})
 	}
 }
 
@@ -176,7 +165,7 @@ func (j *arrival) next() (t trackRef) {
 }
 
 func (j *arrival) step(h *Hub) bool {
-	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.toll() {
+	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.takeCost() {
 		if t := j.next().get(); t != nil {
 			h.replay.arrived(t, j)
 		}
@@ -318,7 +307,7 @@ func (r *replayer) rangeEnds(t *track) {
 	switch {
 	case t.pos < head && len(rng.Messages) == 0:
 		r.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.level && r.hub.ranked.ranks(t):
+	case t.pos < head && t.rank != nil && t.rank.Level && r.hub.ranked.ranks(t):
 		r.hub.ranked.await(t)
 	case t.pos < head:
 		r.enqueue(t)
@@ -355,4 +344,120 @@ func (r *replayer) notWaiting(t *track) {
 		t.waits = false
 		t.c.waiting--
 	}
+}
+
+// Those who are behind could have all of a loop's time, and of the cores that their clients need:
+// so together they get a number of messages in a millisecond, and what is live has the rest.
+
+// Paced says that somebody waits for the next millisecond, of the clock that SetTime tells.
+func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.pace.Exhausted(h.now) }
+
+// A session is sent nothing more than Limits.Span seqs behind the first one that it has not
+// settled. A message that timed out as often as it is sent on one connection waits for the next
+// connection; where the session comes to stand still behind it, and a connection may last for
+// months, it does not wait: it is read from the log and sent again, until it is ACKed or its
+// attempts are used up and it is a dead letter.
+
+// near reports whether seq is near enough to the first message that is not settled to be sent.
+func (r *replayer) near(t *track, seq uint64) bool {
+	return t.cur == nil || seq <= t.cur.Floor+uint64(r.hub.lim.Span)
+}
+
+// stands reports whether the track stands still behind a message that is not settled.
+func (r *replayer) stands(t *track) bool { return t.cur != nil && !r.near(t, t.pos+1) }
+
+// tendFirst has the message read that a track stands still behind, unless it is with the client, or
+// on its way.
+func (r *replayer) tendFirst(t *track) {
+	c := t.c
+	switch {
+	case !t.ack || t.reading || t.told || t.held || c.state != stateOpen || c.draining || t.retryAt > r.hub.now || !r.stands(t):
+		return
+	case c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window) || !r.hub.drained(c):
+		return // wake comes here again
+	}
+	first := t.cur.Floor + 1
+	if t.win != nil && t.win.Find(first) != nil {
+		return
+	}
+	r.hub.stats.StandStills++
+	r.hub.tracks.more(t).first = first
+	r.read(t, first, 1)
+}
+
+// read asks for a range of the topic's log from a seq on, unless another track waits for the same.
+func (r *replayer) read(t *track, from uint64, size int) {
+	ts := t.topic
+	r.hub.tracks.more(t).asked, t.reading = from, true
+	if r.reads.Wait(&ts.reads, from, t.ref()) {
+		r.hub.stats.LogReads++
+		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
+	}
+}
+
+// firstArrived goes on with what tendFirst asked for.
+func (r *replayer) firstArrived(t *track, e *exchange.Range) {
+	first := t.trackMore.first
+	r.hub.tracks.more(t).first = 0
+	switch {
+	case e.Epoch > t.epoch && (e.Err == nil || code.Of(e.Err) == wirev1.Code_CODE_EPOCH_CHANGED):
+		r.hub.newEpoch(t, e.Epoch, 0)
+		t.behind = true
+	case e.Err != nil || e.Epoch < t.epoch:
+		r.readLater(t)
+	case !r.stands(t) || t.cur.Floor+1 != first: // settled meanwhile
+	case len(e.Messages) > 0 && e.Messages[0].Seq == first:
+		r.sendAgain(t, e.Messages[0])
+	case e.Oldest > first:
+		r.hub.gaps.addGap(t, first, e.Oldest-1, wirev1.Code_CODE_RETENTION)
+	case len(e.Messages) > 0:
+		r.hub.gaps.addGap(t, first, e.Messages[0].Seq-1, wirev1.Code_CODE_RETENTION)
+	default:
+		r.readLater(t) // the log is not as far as it says
+	}
+	if t.behind {
+		r.enqueue(t)
+	}
+	r.hub.tracks.less(t)
+	r.hub.waker.wake(t.c)
+}
+
+// sendAgain sends a message to the client again that had left the window un-ACKed, or gives it up.
+func (r *replayer) sendAgain(t *track, m *exchange.Message) {
+	c, attempts := t.c, t.cur.Attempts(m.Seq)
+	switch {
+	case r.hub.hasExpired(m):
+		r.exhausted(t, m, attempts, wirev1.Code_CODE_EXPIRED)
+		return
+	case attempts >= r.hub.topics.policy(t.topic).MaxAttempts:
+		r.exhausted(t, m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
+		return
+	}
+	switch r.hub.judge(t, m) {
+	case filtered:
+		r.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
+		return
+	case unjudged:
+		r.readLater(t)
+		return
+	}
+	if c.unacked >= c.window || r.hub.full(c, len(m.Frame)) != wirev1.Code_CODE_OK {
+		r.readLater(t)
+		return
+	}
+	if t.win != nil {
+		c.timedOut -= min(c.timedOut, uint32(t.win.Unpark(false, m.Seq, nil)))
+	}
+	r.hub.windows.add(t, m, uint16(min(attempts, 65535)))
+	t.win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
+	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
+	r.hub.push(c, &it)
+	r.hub.sessions.cursorChanged(t)
+}
+
+// exhausted makes a message a dead letter of the session that is not sent any more, and says so.
+func (r *replayer) exhausted(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
+	r.hub.stats.Drops.add(why, 1)
+	r.hub.sessions.giveUp(t, m, attempts, why)
+	r.hub.control(t.c, wirev1.FrameType_FRAME_TYPE_PROGRESS, r.hub.gaps.progress(t, m.Seq, m.Seq, why))
 }

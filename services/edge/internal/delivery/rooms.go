@@ -15,10 +15,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
+	jobs      walk.Jobs
 	claims    *claims.Desk
 	presence  *presence.Watch
 	admin     *admin.Admin
@@ -31,11 +33,11 @@ func newRooms(h *Hub) rooms {
 	return rooms{
 		claims: claims.New(p, h.mesh),
 		presence: presence.New(presence.Config{
-			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.jobs.Jobs, Cost: &h.cost,
+			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.rooms.jobs, Cost: &h.cost,
 			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
 		}),
-		admin:     &admin.Admin{Delivery: p, Jobs: &h.jobs.Jobs, Cost: &h.cost},
-		departure: departure.New(p, &h.jobs.Jobs),
+		admin:     &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
+		departure: departure.New(p, &h.rooms.jobs),
 		report:    report.New(p, h.cfg.Events),
 	}
 }
@@ -99,7 +101,7 @@ func (p port) Member(at exchange.Conn, m *reports.Member) {
 
 // Subscribers implements presence.Delivery.
 func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
-	p.h.jobs.push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
+	p.h.jobs.Push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
 }
 
 // Client implements admin.Delivery.

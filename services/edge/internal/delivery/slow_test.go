@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -51,7 +52,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	w, c, r := talks(t)
 	w.say(60)
 	expectSlow(t, r) // its socket is not stuck: it may take all of that at once
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 50% 60")
 	w.say(19)
 	expectSlow(t, r)
@@ -63,7 +64,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	w.say(50)
 	expectSlow(t, r)
 	take := func() {
-		w.h.Unstuck(c.slot)
+		w.h.StallEnded(c.slot)
 		c.slow = false
 		c.take()
 		c.slow = true
@@ -71,16 +72,16 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 	}
 	take()
 	w.say(90)
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	expectSlow(t, r)
 	if n := w.h.Stats().HeldBack; n != 1 {
 		t.Fatalf("%d crossings were held back", n)
 	}
 	take()
-	w.pass(warnEvery + time.Second)
+	w.pass(report.SlowEvery + time.Second)
 	w.h.Relieve()
 	w.say(90)
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	expectSlow(t, r, "ann-1 80% 90")
 }
 
@@ -88,19 +89,19 @@ func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 	w, c, r := talks(t)
 	o := func() *sendq.Queue { return &w.h.conns.get(c.slot).out }
 	w.say(55)
-	w.h.Stuck(c.slot, Held{Memory: 4000})
+	w.h.Stalled(c.slot, Held{Memory: 4000})
 	for _, step := range []struct {
 		drop int
 		say  int
 		told string
 	}{{20, 20, ""}, {31, 31, "ann-1 50% 55"}} {
-		w.pass(warnEvery + time.Second)
+		w.pass(report.SlowEvery + time.Second)
 		w.h.Relieve()
 		expectSlowAny(r)
 		for range step.drop {
 			o().DropOldestEphemeral()
 		}
-		w.h.Stuck(c.slot, Held{Memory: 4000})
+		w.h.Stalled(c.slot, Held{Memory: 4000})
 		w.say(step.say)
 		var want []string
 		if step.told != "" {
@@ -122,7 +123,7 @@ func expectSlowAny(r *eventring.Ring) {
 // A crowd that falls behind together is told of as far as the bound goes, and the rest is counted.
 func TestCrossingsAreBounded(t *testing.T) {
 	w, _, r := talks(t)
-	for i := range warnedMost + 20 {
+	for i := range report.SlowMost + 20 {
 		c := w.connect(&wirev1.Hello{ClientId: fmt.Sprint(i)})
 		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk"})
 		c.slow = true
@@ -131,14 +132,14 @@ func TestCrossingsAreBounded(t *testing.T) {
 	}
 	w.say(60)
 	for slot := range w.h.conns.len() {
-		w.h.Stuck(slot, Held{Memory: 4000})
+		w.h.Stalled(slot, Held{Memory: 4000})
 	}
 	n := 0
 	for _, ok := r.Take(); ok; _, ok = r.Take() {
 		n++
 	}
-	if s := w.h.Stats(); n != warnedMost || s.HeldBack != 21 || s.Stuck != warnedMost+21 || s.QueuesBySize[0] != s.Stuck || s.KernelBytes != 4000*s.Stuck {
-		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stuck, s.QueuesBySize[0], s.KernelBytes)
+	if s := w.h.Stats(); n != report.SlowMost || s.HeldBack != 21 || s.Stalled != report.SlowMost+21 || s.QueuesBySize[0] != s.Stalled || s.KernelBytes != 4000*s.Stalled {
+		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stalled, s.QueuesBySize[0], s.KernelBytes)
 	}
 }
 

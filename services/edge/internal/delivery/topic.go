@@ -4,8 +4,9 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
-	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
 
 // topicState is what the loop knows of a topic that has a subscription of its own name, or that is
@@ -26,11 +27,8 @@ type topicState struct {
 	// wildAt is how far wildcards.log was followed: wildcard subscriptions before it have their
 	// track here.
 	wildAt uint64
-	reads  *topicReads // nil: nobody waits for the log
+	reads  *replay.Topic[trackRef] // nil: nobody waits for the log
 }
-
-// topicReads are the tracks that wait for a range of the log, by its first seq.
-type topicReads struct{ from map[uint64][]trackRef }
 
 // Name and Next are for hub.topics.
 func (ts *topicState) Name() string       { return ts.name }
@@ -87,135 +85,48 @@ func (h *Hub) letGoTopic(ts *topicState) {
 	if ts.tracks.Len() == 0 && ts.exact == 0 && h.fan.ts != ts {
 		h.topics.byName.Drop(ts)
 		h.texts.Drop(ts.name)
-		if ts.reads != nil {
-			h.replay.reads.Give(ts.reads)
-		}
+		h.replay.reads.Forget(&ts.reads)
 		h.topics.slab.Free(ts)
 	}
 }
 
-// wildLog remembers wildcard subscriptions in the order they became active, so that a topic catches
-// up with new ones without matching all of them again.
-type wildLog struct {
-	base uint64 // number of subs[0]; numbers begin at 1, so that a new topic is behind
-	subs []subRef
+// filter is one filter with wildcards, and those who subscribed to it on this loop.
+type filter = wildcards.Filter[sub]
+
+// wildSubs are the subscriptions with wildcards of this loop.
+type wildSubs struct {
+	hub   *Hub
+	index wildcards.Filters[sub]
+	log   wildcards.Log[subRef]
 }
 
-const wildLogKept = 4096
-
-func (l *wildLog) next() uint64 { return l.base + uint64(len(l.subs)) }
-
-func (l *wildLog) add(s subRef) {
-	if len(l.subs) >= wildLogKept {
-		half := len(l.subs) / 2
-		l.base += uint64(half)
-		l.subs = append(l.subs[:0:0], l.subs[half:]...)
-	}
-	l.subs = append(l.subs, s)
-}
-
-// since are the subscriptions that became active at numbers from at on; false where they are not
-// kept any more.
-func (l *wildLog) since(at uint64) ([]subRef, bool) {
-	if at < l.base {
-		return nil, false
-	}
-	return l.subs[at-l.base:], true
-}
-
-// filter is one filter with wildcards and those who subscribed to it on this loop.
-type filter struct {
-	name string
-	subs slab.List[sub]
-}
-
-// wildcards are the filters with wildcards that somebody on this loop subscribed to.
-type wildcards struct {
-	hub    *Hub
-	byName map[string]*filter
-	index  topic.Index[*filter]
-	log    wildLog
-	pool   slab.Pool[filter]
-}
-
-func (w *wildcards) subscribe(s *sub, name string) {
-	f := w.byName[name]
-	if f == nil {
-		f = w.pool.Take()
-		f.name = name
-		w.byName[f.name] = f
-		w.index.Add(f.name, f)
-	}
+func (w *wildSubs) subscribe(s *sub, name string) {
+	f := w.index.Add(name)
 	s.subMore = w.hub.subMores.Take()
-	s.wild, s.at = f, uint32(f.subs.Len())
-	f.subs.Append(&w.hub.arrays, s)
+	s.wild, s.at = f, uint32(f.Subscriptions.Len())
+	f.Subscriptions.Append(&w.hub.arrays, s)
 }
 
 // unsubscribe takes s out of its filter's list. Where a fan-out is walking it, those it has not
 // reached stay ahead of it.
-func (w *wildcards) unsubscribe(s *sub) {
+func (w *wildSubs) unsubscribe(s *sub) {
 	f, at := s.wild, int(s.at)
-	if walk := &w.hub.fan.wild; walk.in() == f && at < walk.at {
-		walk.at--
-		edge := f.subs.At(walk.at)
-		f.subs.Set(at, edge)
-		edge.at = uint32(at)
-		at = walk.at
+	if last, moves := w.hub.fan.wild.StepBack(f, at); moves {
+		moved := f.Subscriptions.At(last)
+		f.Subscriptions.Set(at, moved)
+		moved.at = uint32(at)
+		at = last
 	}
-	if moved := f.subs.Take(&w.hub.arrays, at); moved != nil {
+	if moved := f.Subscriptions.Take(&w.hub.arrays, at); moved != nil {
 		moved.at = uint32(at)
 	}
 	s.wild = nil
-	if f.subs.Len() > 0 {
+	if f.Subscriptions.Len() > 0 {
 		return
 	}
-	forget(w.hub.fan.wild.filters, f)
+	w.hub.fan.wild.Forget(f)
 	if w.hub.counts.job != nil {
-		forget(w.hub.counts.job.wild, f)
+		wildcards.Forget(w.hub.counts.job.wild, f)
 	}
-	w.index.Remove(f.name, f)
-	delete(w.byName, f.name)
-	w.pool.Give(f)
-}
-
-// forget takes f out of a walk under way.
-func forget[V any](walk []*V, f *V) {
-	if i := slices.Index(walk, f); i >= 0 {
-		walk[i] = nil
-	}
-}
-
-// wildWalk goes over the subscriptions of some filters, as far as it was asked to.
-type wildWalk struct {
-	filters []*filter // nil: nobody has that one any more
-	nth, at int       // the filter in hand, and the next of its subscriptions
-}
-
-// in is the filter in hand; nil where there is none.
-func (w *wildWalk) in() *filter {
-	if w.nth == len(w.filters) {
-		return nil
-	}
-	return w.filters[w.nth]
-}
-
-// next is nil once all were.
-func (w *wildWalk) next() *sub {
-	for ; w.nth < len(w.filters); w.nth, w.at = w.nth+1, 0 {
-		if f := w.filters[w.nth]; f != nil && w.at < f.subs.Len() {
-			w.at++
-			return f.subs.At(w.at - 1)
-		}
-	}
-	return nil
-}
-
-// begin is over those that match a topic.
-func (w *wildWalk) begin(h *Hub, topic string) {
-	w.filters, w.nth, w.at = h.wildcards.index.Match(w.filters[:0], topic), 0, 0
-}
-
-func (w *wildWalk) end() {
-	clear(w.filters)
-	w.filters, w.nth, w.at = w.filters[:0], 0, 0
+	w.index.Drop(f)
 }

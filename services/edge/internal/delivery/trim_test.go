@@ -58,7 +58,7 @@ func TestLargestQueueIsTrimmed(t *testing.T) {
 				f.slow = !f.slow
 			case 5:
 				if f.slow && h.Gen(f.slot) == f.gen && h.Status(f.slot).Owes {
-					h.Stuck(f.slot, Held{Memory: rapid.IntRange(0, 100_000).Draw(t, "kernel")})
+					h.Stalled(f.slot, Held{Memory: rapid.IntRange(0, 100_000).Draw(t, "kernel")})
 				}
 			case 6:
 				w.pass(100 * time.Millisecond)
@@ -81,7 +81,7 @@ func TestLargestQueueIsTrimmed(t *testing.T) {
 		for n := uint64(0); n < 4*sent+100 && slices.ContainsFunc(all, func(f *follower) bool { return !level(f) }); n++ {
 			for _, f := range all {
 				if h.Gen(f.slot) == f.gen {
-					h.Unstuck(f.slot)
+					h.StallEnded(f.slot)
 				}
 				w.settle()
 				f.checkAny(w)

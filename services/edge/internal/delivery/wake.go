@@ -1,10 +1,15 @@
 package delivery
 
+import (
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+)
+
 // waker looks at the tracks and groups of connections that wait for a window or the queue, once one
 // of those has opened.
 type waker struct {
 	hub   *Hub
-	walks fifo[waking]
+	walks walk.FIFO[waking]
 }
 
 // waking is a walk over the tracks and groups of a connection for those that waited for a window or
@@ -12,16 +17,13 @@ type waker struct {
 // So a walk begins behind the one that the walk before it woke first (connMore.turn): everyone is
 // the first in its turn.
 //
-// Places are counted over the tracks and the groups behind them, and walked from the last to the
-// first: from c.turn down, then from the end down to there. Whoever changes the places of others
-// meanwhile has the walk repeated.
+// Places are counted over the tracks and the groups behind them, and are gone over in a round that
+// begins at c.turn. Whoever changes the places of others meanwhile has the walk repeated.
 type waking struct {
 	c     *conn
 	begun bool
-	again bool   // the first places are done: it goes on from the end
-	woken bool   // somebody was
-	at    uint32 // the place behind the next one
-	from  uint32 // where it began
+	woken bool // somebody was
+	round walk.Round
 }
 
 // wakeSlice is how many places are looked at in one go.
@@ -34,7 +36,7 @@ func (q *waker) wake(c *conn) {
 		c.rewake = true
 	case c.waiting > 0:
 		c.waking = true
-		q.walks.push(waking{c: c})
+		q.walks.Push(waking{c: c})
 	}
 }
 
@@ -47,7 +49,7 @@ func (c *conn) displaced() {
 
 // slice goes on with the next walk, and reports how much it did.
 func (q *waker) slice() int {
-	w, ok := q.walks.pop()
+	w, ok := q.walks.Pop()
 	if !ok {
 		return 0
 	}
@@ -59,15 +61,14 @@ func (q *waker) slice() int {
 	}
 	if !w.begun {
 		c.rewake = false
-		w.begun, w.from = true, min(c.turn, c.places())
-		w.at = w.from
+		w.begun, w.round = true, walk.RoundFrom(min(c.turn, c.places()))
 	}
-	looked, over := w.slice(q.hub)
+	looked, done := w.slice(q.hub)
 	switch {
-	case !over:
-		q.walks.push(w)
+	case !done:
+		q.walks.Push(w)
 	case c.rewake && c.waiting > 0:
-		q.walks.push(waking{c: c})
+		q.walks.Push(waking{c: c})
 	default:
 		c.waking = false
 	}
@@ -77,20 +78,15 @@ func (q *waker) slice() int {
 func (c *conn) places() uint32 { return uint32(c.tracks.Len() + len(c.groups)) }
 
 // slice looks at some places, and reports how many that were, and whether these were the last.
-func (w *waking) slice(h *Hub) (n int, over bool) {
-	c := w.c
+func (w *waking) slice(h *Hub) (n int, done bool) {
 	for ; n < wakeSlice; n++ {
-		w.at = min(w.at, c.places())
-		if w.at == 0 && !w.again {
-			w.again, w.at = true, c.places()
-		}
-		if w.again && w.at <= w.from {
+		at, ok := w.round.Next(w.c.places())
+		if !ok {
 			return n, true
 		}
-		w.at--
-		if h.waker.goesOn(c, int(w.at)) && !w.woken {
+		if h.waker.goesOn(w.c, int(at)) && !w.woken {
 			w.woken = true
-			h.waker.setTurn(c, w.at)
+			h.waker.setTurn(w.c, at)
 		}
 	}
 	return n, false
@@ -110,13 +106,13 @@ func (q *waker) goesOn(c *conn, at int) bool {
 		q.hub.gaps.tryLatest(t) // which tends to what it stands still behind
 		return true
 	}
-	room, enough := q.hub.replay.roomToRead(t)
-	if room && (enough || t.waited()) {
+	room := q.hub.replay.roomToRead(t)
+	if room.Some && (room.Enough || t.waited()) {
 		q.hub.replay.notWaiting(t)
 		q.hub.replay.enqueue(t)
 		return true
 	}
-	if room {
+	if room.Some {
 		q.hub.replay.readFewSoon(t)
 	} else {
 		q.hub.replay.tendFirst(t)
@@ -146,10 +142,6 @@ type runner struct {
 	g *member
 }
 
-// turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is
-// given out, where several may want some of it.
-const turnsOfAWindow = 8
-
 // turnOf is how many messages one of several tracks and groups of a connection may hand on before
 // the others have their turn.
 func (r *replayer) turnOf(c *conn, ack bool) int {
@@ -160,5 +152,5 @@ func (r *replayer) turnOf(c *conn, ack bool) int {
 	if ack {
 		room = min(room, int(c.window))
 	}
-	return min(max(room/turnsOfAWindow, 1), replaySlice)
+	return replay.Turn(room)
 }

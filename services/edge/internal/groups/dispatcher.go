@@ -319,6 +319,10 @@ func (g *Groups) tendDispatcher(d *dispatcher) {
 		d.saveAt = g.now.Add(saveEvery)
 		g.cfg.Mesh.Save(d.conn, 0, g.write(d), true)
 	}
+	for _, ask := range d.core.Asks(int64(d.since(g.now))) {
+		op := &meshv1.GroupOp_Ask{Ask: &meshv1.GroupAsk{Turn: ask.Turn}}
+		g.send(ask.Member.Edge, &meshv1.GroupOp{Group: d.of.group, Filter: d.of.filter, Member: ask.Member.ID, Op: op}, nil)
+	}
 	if d.core.Members() > 0 {
 		d.empty = g.now
 	} else if g.now.Sub(d.empty) > emptyFor {

@@ -67,10 +67,15 @@ func (b *peer) leaves() {
 
 // says hands a the first frame of a link.
 func (b *peer) says(incarnation, link uint64, ops ...*meshv1.GroupOp) {
+	b.follows(incarnation, link, 1, ops...)
+}
+
+// follows hands a the nth frame of a link.
+func (b *peer) follows(incarnation, link, n uint64, ops ...*meshv1.GroupOp) {
 	for _, op := range ops {
 		op.Group, op.Filter = "g", topicName
 	}
-	frame, err := proto.Marshal(&meshv1.GroupFrame{EdgeId: "b", EdgeIncarnation: incarnation, Link: link, N: 1, Ops: ops})
+	frame, err := proto.Marshal(&meshv1.GroupFrame{EdgeId: "b", EdgeIncarnation: incarnation, Link: link, N: n, Ops: ops})
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
@@ -88,7 +93,7 @@ func (b *peer) members() (ids []uint64) {
 	b.a.ops.Do(func() {
 		defer close(done)
 		for _, d := range b.a.dispatchers {
-			for _, h := range d.core.Holders() {
+			for _, h := range d.core.Holders(0) {
 				if h.Member.Edge == "b" {
 					ids = append(ids, h.Member.ID)
 				}
@@ -196,18 +201,74 @@ func TestAMemberThatLeavesBetweenDispatchersIsNotKept(t *testing.T) {
 	})
 }
 
-// A dispatcher that hands a message to a member that is none is told so, or the message would stay
-// with it for good.
+// A dispatcher that hands a message to a member that is none, or asks what it has, is told so, or
+// its messages would stay with it for good.
 func TestMessagesOfAStrangerGoBack(t *testing.T) {
+	deliver := &meshv1.GroupOp{Member: 7, Op: &meshv1.GroupOp_Deliver{Deliver: &meshv1.GroupDeliver{
+		Deliveries: []*meshv1.Delivery{{Topic: topicName, Epoch: 1, Seq: 1}}, Attempts: []uint32{0},
+	}}}
+	ask := &meshv1.GroupOp{Member: 7, Op: &meshv1.GroupOp_Ask{Ask: &meshv1.GroupAsk{Turn: 1}}}
+	for _, op := range []*meshv1.GroupOp{deliver, ask} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newPeer(t)
+			defer b.w.stop()
+			b.says(1, 11, op)
+			pass(time.Second)
+			if n := b.toldOf(7, isLeave); n != 1 {
+				t.Errorf("b was told %d times that 7 is none", n)
+			}
+		})
+	}
+}
+
+// Whatever has become of a message on the way to a member, its dispatcher asks what the member has,
+// and others get what it has not. What was assigned after the question stays with it.
+func TestAMemberIsAskedWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newPeer(t)
 		defer b.w.stop()
-		b.says(1, 11, &meshv1.GroupOp{Member: 7, Op: &meshv1.GroupOp_Deliver{Deliver: &meshv1.GroupDeliver{
-			Deliveries: []*meshv1.Delivery{{Topic: topicName, Epoch: 1, Seq: 1}}, Attempts: []uint32{0},
-		}}})
+		b.w.join("a", 1)
 		pass(time.Second)
-		if n := b.toldOf(7, isLeave); n != 1 {
-			t.Errorf("b was told %d times that 7 is none", n)
+		b.says(1, 11, joins(7))
+		b.w.publish(10)
+		pass(8 * time.Second)
+		turn := uint64(0)
+		n := b.toldOf(7, func(op *meshv1.GroupOp) bool {
+			turn = max(turn, op.GetAsk().GetTurn())
+			return op.GetAsk() != nil
+		})
+		if n != 1 || turn == 0 {
+			t.Fatalf("asked %d times, at %d", n, turn)
 		}
+		answer := joins(7)
+		answer.GetJoin().Asked, answer.GetJoin().Window = turn, 0
+		b.follows(1, 11, 2, answer)
+		b.w.await(time.Second)
+	})
+}
+
+// A member's edge answers with what the member has.
+func TestAMemberSaysWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPeer(t)
+		defer b.w.stop()
+		b.w.mu.Lock()
+		b.w.holder, b.w.until, b.w.deaf = "b", time.Now().Add(time.Hour), map[uint32]int{1: 0}
+		b.w.mu.Unlock()
+		b.w.join("a", 1)
+		pass(time.Second)
+		id := b.a.cfg.Incarnation + 1
+		b.says(1, 11, &meshv1.GroupOp{Member: id, Op: &meshv1.GroupOp_Deliver{Deliver: &meshv1.GroupDeliver{
+			Deliveries: []*meshv1.Delivery{{Topic: topicName, Epoch: 1, Seq: 3}}, Attempts: []uint32{2},
+		}}})
+		b.follows(1, 11, 2, &meshv1.GroupOp{Member: id, Op: &meshv1.GroupOp_Ask{Ask: &meshv1.GroupAsk{Turn: 9}}})
+		pass(time.Second)
+		if n := b.toldOf(id, func(op *meshv1.GroupOp) bool {
+			j := op.GetJoin()
+			return j.GetAsked() == 9 && len(j.GetHeld()) == 1 && j.GetHeld()[0].GetSeq() == 3 && j.GetHeld()[0].GetAttempt() == 2
+		}); n != 1 {
+			t.Errorf("b was told %d times what the member has", n)
+		}
+		pass(ackTimeout)
 	})
 }

@@ -192,16 +192,21 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 		return
 	}
 	m.introduced = m.of.at
-	keys := assignment.KeysOf(m.join.Key)
-	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Settled: m.settled, Acked: acked}
-	for k, h := range m.has {
-		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})
-	}
+	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: acked}
 	var last *meshv1.GroupSettle
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
 	}
 	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(last) })
+}
+
+// held is what the member has, for a dispatcher.
+func (m *member) held() (all []*meshv1.GroupHeld) {
+	keys := assignment.KeysOf(m.join.Key)
+	for k, h := range m.has {
+		all = append(all, &meshv1.GroupHeld{Topic: k.topic, Epoch: k.epoch, Seq: k.seq, Attempt: h.attempt, Key: keys.Of(h.m)})
+	}
+	return all
 }
 
 func (g *Groups) share(name, filter string) *share {
@@ -280,7 +285,7 @@ func (g *Groups) refuse(m *member, err error) {
 // fromDispatcher takes what the edge that dispatches for a group says.
 func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 	m := g.byID[op.GetMember()]
-	if m == nil && op.GetDeliver() != nil {
+	if m == nil && (op.GetDeliver() != nil || op.GetAsk() != nil) {
 		g.left(edge, op) // as it was told before, or would be if that had not been lost
 		return
 	}
@@ -297,6 +302,10 @@ func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 		}
 	case *meshv1.GroupOp_Deliver:
 		g.delivered(m, o.Deliver)
+	case *meshv1.GroupOp_Ask:
+		if m != nil {
+			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn()}}), nil)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -35,7 +36,7 @@ func newSink(b *testing.B, l *Loop, conns int) *sink {
 		}
 		b.Cleanup(func() { _ = f.Close() })
 		fd := int(f.Fd()) // which makes it blocking
-		if err := errors.Join(poll.NonBlocking(fd), s.poller.Add(fd, uint32(i), 0)); err != nil {
+		if err := errors.Join(syscall.SetNonblock(fd, true), s.poller.Add(fd, uint32(i), 0)); err != nil {
 			b.Fatal(err)
 		}
 		s.fds = append(s.fds, fd)

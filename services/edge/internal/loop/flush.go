@@ -117,8 +117,8 @@ func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 		if p.secure != nil {
 			l.sentSealed(b, p, 0)
 		}
-		l.hub.Stuck(b.slot, l.held(p))
-		l.watchStuck(b.slot, p)
+		l.hub.Stalled(b.slot, l.held(p))
+		l.watchStalled(b.slot, p)
 		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)

@@ -27,7 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
-// Limits of a loop; zero values take the defaults.
+// Limits of a loop.
 type Limits = delivery.Limits
 
 // Features of this edge, as Welcome lists them.
@@ -54,7 +54,7 @@ type Config struct {
 	ListenAddr string
 	// Buffers of subscribers' sockets.
 	Buffers poll.Buffers
-	// QueueMemory is what the queues of all loops together may hold, and the kernel for stuck
+	// QueueMemory is what the queues of all loops together may hold, and the kernel for stalled
 	// sockets; 0: the limits' for each loop.
 	QueueMemory int
 	budget      *budget.Share
@@ -100,15 +100,6 @@ type Loop struct {
 	lastTurn atomic.Int64 // as now
 	snapshot atomic.Pointer[Stats]
 	loopState
-}
-
-// New makes the only loop of an edge.
-func New(cfg Config) (*Loop, error) {
-	all, err := NewAll(cfg, 1)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
 }
 
 // NewAll makes n loops that share a port; they differ in their index. It binds the port, so that

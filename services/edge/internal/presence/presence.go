@@ -61,7 +61,7 @@ type Watch struct {
 	filters map[string]*filter // with
 	wild    topic.Index[*filter]
 	found   []*filter
-	notes   notes
+	notes   walk.FIFO[note]
 	missed  bool // there was no room for a note
 	telling bool // among the jobs
 }
@@ -73,8 +73,20 @@ type filter struct {
 	walk uint64 // 0: not watched any more
 }
 
-// notesSlice is how many notes are looked at in one go.
-const notesSlice = 64
+// note is to look at a connection's place in a topic, or that it ended.
+type note struct {
+	f     *filter // nil: it ended
+	c     exchange.Conn
+	topic string // with wildcards
+	id    uint64 // of the connection that ended
+}
+
+const (
+	// MaxNotes bounds what waits to be looked at.
+	MaxNotes = 1 << 16
+	// notesSlice is how many notes are looked at in one go.
+	notesSlice = 64
+)
 
 // New makes a watch of nothing.
 func New(cfg Config) *Watch {
@@ -103,7 +115,7 @@ func (w *Watch) WatchMembers(e exchange.WatchMembers) {
 			w.wild.Remove(f.name, f)
 		}
 		if w.Watching() == 0 {
-			w.notes, w.missed, w.found = notes{}, false, nil
+			w.notes, w.missed, w.found = walk.FIFO[note]{}, false, nil
 		}
 		return
 	case f == nil:
@@ -151,10 +163,11 @@ func (w *Watch) Ended(c exchange.Conn) {
 }
 
 func (w *Watch) note(n note) {
-	if !w.notes.put(n) {
+	if w.notes.Len() == MaxNotes {
 		w.missed = true
 		return
 	}
+	w.notes.Push(n)
 	if !w.telling {
 		w.telling = true
 		w.cfg.Jobs.Push(telling{w})
@@ -167,9 +180,9 @@ type telling struct{ w *Watch }
 // Step implements walk.Job.
 func (j telling) Step() bool {
 	w := j.w
-	changes := make([]members.Change, 0, min(w.notes.n, notesSlice))
+	changes := make([]members.Change, 0, min(w.notes.Len(), notesSlice))
 	for range w.cfg.Cost.Slice(notesSlice) {
-		n, ok := w.notes.take()
+		n, ok := w.notes.Pop()
 		if !ok {
 			break
 		}
@@ -179,7 +192,7 @@ func (j telling) Step() bool {
 			changes = append(changes, c)
 		}
 	}
-	if w.telling = w.notes.n > 0; !w.telling && w.missed {
+	if w.telling = w.notes.Len() > 0; !w.telling && w.missed {
 		w.missed = false
 		changes = append(changes, members.Change{Kind: members.Missed})
 	}

@@ -14,7 +14,14 @@ type Rules struct {
 	PolicyFor func(topic string) *policy.Policy
 	// Refuses is the refusal of a topic, or of a filter that may match one, whose namespace the
 	// edge does not understand; nil: it understands it.
-	Refuses        func(filter string) *code.Error
+	Refuses func(filter string) *code.Error
+	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil: it
+	// knows them. Fits reports whether matches stay cheap with another filter among those of the
+	// loop's subscriptions, or of its groups.
+	Unknown func() *code.Error
+	Fits    func(filter string, group bool) bool
+	// Shedding: newcomers are refused.
+	Shedding       bool
 	Subscriptions  int // per connection
 	WildcardTopics int // of a filter
 	PublishWindow  int // per connection

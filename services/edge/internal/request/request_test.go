@@ -16,7 +16,7 @@ func rules() *Rules {
 		{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true, MaxPayload: 4}},
 		{Prefix: "seat", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Clients: true, MaxClientPriority: 3}}},
 	})
-	return &Rules{PolicyFor: table.For, Refuses: func(string) *code.Error { return nil }, Subscriptions: 2, WildcardTopics: 3, PublishWindow: 2}
+	return &Rules{PolicyFor: table.For, Refuses: func(string) *code.Error { return nil }, Fits: func(string, bool) bool { return true }, Subscriptions: 2, WildcardTopics: 3, PublishWindow: 2}
 }
 
 func expect(t *testing.T, what string, why *code.Error, want wirev1.Code) {

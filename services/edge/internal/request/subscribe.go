@@ -4,7 +4,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
@@ -56,7 +55,13 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if err := checkStart(m, wildcard); err != nil {
 		return err
 	}
-	return membership.Check(m)
+	if err := checkGroup(m); err != nil {
+		return err
+	}
+	if why := r.overloaded(); why != nil {
+		return why
+	}
+	return r.matchesCheaply(m)
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.

@@ -10,27 +10,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
 )
 
-// JoinGroup makes a subscription a member of a group.
-func (m *Mesh) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
-	m.groups.JoinGroup(conn, sub, j)
-}
-
-// PauseGroup says that a member takes nothing more.
-func (m *Mesh) PauseGroup(conn exchange.Conn, sub uint32) { m.groups.PauseGroup(conn, sub) }
-
-// ResumeGroup says that a member that was paused takes messages again.
-func (m *Mesh) ResumeGroup(conn exchange.Conn, sub uint32) { m.groups.ResumeGroup(conn, sub) }
-
-// LeaveGroup ends a member.
-func (m *Mesh) LeaveGroup(conn exchange.Conn, sub uint32) { m.groups.LeaveGroup(conn, sub) }
-
-// SettleGroup ends what members have of messages.
-func (m *Mesh) SettleGroup(all []exchange.GroupSettled) { m.groups.SettleGroup(all) }
-
 // Hold makes conn the holder of a session that was attached under a generation.
 func (m *Mesh) Hold(conn exchange.Conn, user, name string, generation uint64) {
 	m.sessions.Hold(conn, user, name, generation)
 }
+
+// DescribeGroups says what this edge knows of its groups.
+func (m *Mesh) DescribeGroups(ctx context.Context) []groups.Description { return m.groups.Describe(ctx) }
 
 // GroupStats of the shared subscriptions.
 func (m *Mesh) GroupStats() *groups.Stats { return &m.groups.Stats }

@@ -116,6 +116,8 @@ const (
 // Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed;
 // others wait for the store. Its exchange.Mesh methods may be called once SetLoops was.
 type Mesh struct {
+	exchange.Groups // groups, for loops
+
 	cfg   Config
 	loops []*outlet
 	group *lifecycle.Group
@@ -211,6 +213,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
 		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
+	m.Groups = m.groups
 	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
 	m.publish = publish.New(publish.Config{
 		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Durable: m.cfg.Durable, Post: m.Post,

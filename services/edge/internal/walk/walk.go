@@ -39,53 +39,22 @@ func (c *Cost) Slice(most int) func(yield func() bool) {
 // Job is something long: Step does one slice of it and reports whether it is done.
 type Job interface{ Step() (done bool) }
 
-// stepUnits is what one step of a job counts for.
-const stepUnits = 64
+// StepUnits is what one step of a job counts for.
+const StepUnits = 64
 
 // Jobs take turns, a step each. The zero value is ready.
-type Jobs struct {
-	waiting []Job // a ring: a power of two
-	head, n int
-}
+type Jobs struct{ FIFO[Job] }
 
-// Len is how many there are.
-func (q *Jobs) Len() int { return q.n }
-
-// Push adds a job behind the others.
-func (q *Jobs) Push(j Job) {
-	if q.n == len(q.waiting) {
-		grown := make([]Job, max(16, 2*len(q.waiting)))
-		for i := range q.n {
-			grown[i] = q.waiting[(q.head+i)&(len(q.waiting)-1)]
-		}
-		q.waiting, q.head = grown, 0
-	}
-	q.waiting[(q.head+q.n)&(len(q.waiting)-1)] = j
-	q.n++
-}
-
-// Pop takes the first job; nil where there is none.
-func (q *Jobs) Pop() Job {
-	if q.n == 0 {
-		return nil
-	}
-	j := q.waiting[q.head]
-	q.waiting[q.head] = nil
-	q.head = (q.head + 1) & (len(q.waiting) - 1)
-	q.n--
-	return j
-}
-
-// Step has the first job do a slice, and says what that cost in deliveries; 0: there is no job.
+// Step has the first job do a slice, and says what that cost in units; 0: there is no job.
 func (q *Jobs) Step() (cost int) {
-	j := q.Pop()
-	if j == nil {
+	j, ok := q.Pop()
+	if !ok {
 		return 0
 	}
 	if !j.Step() {
 		q.Push(j)
 	}
-	return stepUnits
+	return StepUnits
 }
 
 // Slots is a walk over slots 0 to n, where n may grow meanwhile: what comes behind the walk is not

@@ -65,6 +65,7 @@ func TestCheckpointsKillNoRows(t *testing.T) {
 
 // What was checkpointed is the same before and after a step back and forth.
 func TestCheckpointsMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	d := open(t, url)
 	w, h, err := writerOf(t.Context(), d, "a", 3)

@@ -37,13 +37,14 @@ func (l *loaded) LoadRun(r backend.Run) {
 // Whatever statement of a load checkpoints are folded before, and their slices dropped: it sees all
 // of them.
 func TestALoadBesideAFold(t *testing.T) {
+	t.Parallel()
 	wire := &pgtest.Wire{}
 	url := pgtest.URL(t)
 	healthy, d := open(t, url), openWith(t, Config{URL: url, Dial: wire.Dial})
 	w, first := claimed(t, healthy, 3)
 	epoch := first.shards[3].Epoch
 	// The checkpoint covers what the log has, and a mark lies behind it.
-	const topics = 300
+	const topics, pagesInSlice = 300, 8192
 	for head := uint64(1); ; head++ {
 		need(t, w.Checkpoint(t.Context(), checkpointOf(3, epoch, 10*head, topics)))
 		mark := batch(3, epoch, 10*head+1)

@@ -32,6 +32,7 @@ func schema(t *testing.T, conn *pgx.Conn) (all []string) {
 // Every migration can be taken back, which leaves what was there before, and made again, with what
 // was there after.
 func TestMigrationsUpAndDown(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	need(t, err)

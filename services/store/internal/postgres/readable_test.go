@@ -38,6 +38,7 @@ func body(t *testing.T, m *wirev1.Message) []byte {
 
 // Whatever the Go package packs, SQL reads the same.
 func TestMessagesAreReadableInSQL(t *testing.T) {
+	t.Parallel()
 	url := pgtest.URL(t)
 	d := open(t, url)
 	w, h, err := writerOf(t.Context(), d, "a", 3)

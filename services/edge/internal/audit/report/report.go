@@ -26,6 +26,9 @@ type Reporter struct {
 	delivery Delivery
 	ring     *eventring.Ring // nil: nobody wants anything
 	wanted   events.Mask
+
+	slow       map[uint32]slowReport // by slot
+	suppressed uint64
 }
 
 // New makes a reporter of nothing, until somebody wants something.
@@ -74,9 +77,4 @@ func (r *Reporter) Unsubscribed(c exchange.Conn, filter, group string, why wirev
 // Delivered reports that a message was ACKed.
 func (r *Reporter) Delivered(c exchange.Conn, topic, group string, epoch, seq uint64) {
 	r.put(c, &eventring.Record{Kind: events.Delivered, Name: topic, Group: group, Epoch: epoch, Seq: seq})
-}
-
-// Slow reports that a connection's queue has reached so many per cent of its bound.
-func (r *Reporter) Slow(c exchange.Conn, percent int, messages, bytes uint64) {
-	r.put(c, &eventring.Record{Kind: events.SlowConsumer, Code: int32(percent), Epoch: messages, Seq: bytes})
 }

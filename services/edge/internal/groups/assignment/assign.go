@@ -106,6 +106,7 @@ func (c *Core) with(t *task, m *member) {
 	m.tasks[t] = struct{}{}
 	c.turns++
 	m.turn = c.turns
+	t.turn, t.given = c.turns, c.now
 	c.placed(m)
 	t.lane.out++
 	t.lane.on = m

@@ -60,6 +60,7 @@ type Core struct {
 	idle    memberHeap // with room, the least loaded first
 	gen     uint64     // of the set of members
 	turns   uint64
+	audited int64 // when audit looked last
 
 	lanes   map[string]*lane
 	todo    []*lane // may have something to assign
@@ -132,7 +133,7 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, keys: KeysOf(cfg.Key), places: map[string]*place{}, members: map[MemberID]*member{},
-		lanes: map[string]*lane{}, held: map[key]holder{},
+		lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1, // 0 is none
 	}
 }
 
@@ -270,19 +271,4 @@ func (c *Core) Edges() []string {
 		}
 	}
 	return out
-}
-
-// Holder is a member and what it has, as far as is known.
-type Holder struct {
-	Member MemberID
-	// Has is how many messages it was assigned that are not settled, Window the most of them.
-	Has, Window int
-}
-
-// Holders are the members, in no order.
-func (c *Core) Holders() (all []Holder) {
-	for id, m := range c.members {
-		all = append(all, Holder{id, m.load(), m.window})
-	}
-	return all
 }

@@ -21,6 +21,7 @@ type member struct {
 	turn    uint64  // when it was given something last
 	index   int     // in Core.idle; -1: not there
 	waiting []*lane // for room
+	asked   int64   // when it was asked what it has last, or began
 }
 
 func (m *member) load() int { return len(m.tasks) + m.unread }
@@ -78,11 +79,11 @@ func (c *Core) placed(m *member) {
 }
 
 // Join makes a member, or changes one. held is what it has: what a member is thought to have
-// besides got lost on the way.
+// besides got lost on the way, but for what was assigned after it was asked.
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
 	if m == nil {
-		m = &member{id: id, index: -1, tasks: map[*task]struct{}{}, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
+		m = &member{id: id, index: -1, asked: c.now, tasks: map[*task]struct{}{}, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
 		c.members[id] = m
 	}
 	if was := m.window > 0; was != (j.GetWindow() > 0) {
@@ -96,12 +97,12 @@ func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	for _, a := range j.GetAcked() {
 		c.ackedBefore(a)
 	}
-	c.adopt(m, j.GetHeld())
+	c.adopt(m, j.GetHeld(), j.GetAsked())
 	c.placed(m)
 }
 
-// adopt makes what a member has its own.
-func (c *Core) adopt(m *member, held []*meshv1.GroupHeld) {
+// adopt makes what a member has its own. asked is the turn up to which it knows; 0: all.
+func (c *Core) adopt(m *member, held []*meshv1.GroupHeld, asked uint64) {
 	has := make(map[key]bool, len(held))
 	for _, h := range held {
 		k := key{h.GetTopic(), h.GetEpoch(), h.GetSeq()}
@@ -127,6 +128,13 @@ func (c *Core) adopt(m *member, held []*meshv1.GroupHeld) {
 	for k, h := range c.held {
 		if h.m == m && !has[k] {
 			c.unhold(k, true)
+		}
+	}
+	if asked > 0 {
+		for t := range m.tasks {
+			if t.turn > asked {
+				has[key{t.at.topic, t.at.epoch, t.m.Seq}] = true
+			}
 		}
 	}
 	c.backAll(m, has, true)

@@ -18,6 +18,8 @@ type task struct {
 	attempts uint32  // deliveries that are over and count
 	again    bool    // a member may have had it before
 	member   *member // that has it; nil: none
+	turn     uint64  // when it was given to it
+	given    int64   // the same, as time
 	last     *member // that had it, and let it time out or had no room for it
 	due      int64   // of a delayed one
 	in       *taskHeap

@@ -6,15 +6,10 @@
 package membership
 
 import (
-	"strings"
-
-	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
@@ -132,44 +127,5 @@ func (g *Groups) flush() {
 	}
 }
 
-const (
-	// maxName is the most bytes of a group's name, maxTogether of that and the filter: they are
-	// stored as one name of a session.
-	maxName     = 64
-	maxTogether = 255
-	// maxWindow bounds what one member has: its list is walked.
-	maxWindow = 1024
-)
-
-// Check finds what speaks against the group of a Subscribe.
-func Check(m *wirev1.Subscribe) *code.Error {
-	invalid := func(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
-	name := m.GetGroup()
-	switch {
-	case name == "" && m.GetGroupKey() == "":
-		return nil
-	case name == "":
-		return invalid("group_key needs group")
-	case len(name) > maxName || strings.Contains(name, "/") || hasControl(name):
-		return invalid("group must be 1 to 64 bytes long, without / and control characters")
-	case len(name)+1+len(m.GetFilter()) > maxTogether:
-		return invalid("group and filter must be at most 254 bytes long together")
-	case m.GetStart() == wirev1.Start_START_SESSION:
-		return invalid("start SESSION is not supported with group: a group has positions of its own")
-	case m.GetOverflow() != wirev1.Overflow_OVERFLOW_DEFAULT:
-		return code.New(wirev1.Code_CODE_UNSUPPORTED, "overflow is not supported with group: what a member can't take goes to others")
-	}
-	if err := assignment.CheckKey(m.GetGroupKey()); err != nil {
-		return invalid(err.Error())
-	}
-	return nil
-}
-
-func hasControl(name string) bool {
-	for _, r := range name {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return true
-		}
-	}
-	return false
-}
+// maxWindow bounds what one member has: its list is walked.
+const maxWindow = 1024

@@ -111,6 +111,3 @@ func EndWrites(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }
 
 // Close closes a descriptor.
 func Close(fd int) { _ = unix.Close(fd) }
-
-// NonBlocking makes reads and writes of fd return ErrAgain rather than wait.
-func NonBlocking(fd int) error { return os.NewSyscallError("fcntl", unix.SetNonblock(fd, true)) }

@@ -114,7 +114,7 @@ func loopback(t testing.TB) (a, b int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := poll.NonBlocking(b); err != nil {
+	if err := unix.SetNonblock(b, true); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { poll.Close(a); poll.Close(b) })

@@ -1,0 +1,78 @@
+package assignment
+
+import "time"
+
+// A member's messages come back by its edge's word: that it ACKed, refused or left, or let
+// ack_timeout go by. Should an edge not know of a message, or of the member, that word never comes,
+// so who has had a message for long is asked what it has.
+
+const (
+	// askAfter is how long a message is with a member before that is asked, longer than the
+	// default ack_timeout. What the answer names is asked for again when that time has doubled.
+	askAfter = int64(5 * time.Second)
+	// askAnyway is when one is asked again whatever it has: none need be kept that is no member.
+	askAnyway  = int64(time.Minute)
+	auditEvery = int64(time.Second)
+)
+
+// Ask is a question to a member: Join with what it has, and with this turn as asked, is the answer.
+type Ask struct {
+	Member MemberID
+	Turn   uint64
+}
+
+// Asks are the questions to members that have had a message for long, or were not asked for long,
+// at a time as of Advance.
+func (c *Core) Asks(now int64) (all []Ask) {
+	if now-c.audited < auditEvery {
+		return nil
+	}
+	c.audited = now
+	for id, m := range c.members {
+		if m.isDue(now) {
+			m.asked = now
+			all = append(all, Ask{id, c.turns})
+		}
+	}
+	return all
+}
+
+// isDue reports whether the member is to be asked what it has.
+func (m *member) isDue(now int64) bool {
+	if now-m.asked >= askAnyway {
+		return true
+	}
+	first := m.oldest()
+	return first != nil && now-first.given >= askAfter && now-m.asked >= m.asked-first.given
+}
+
+// oldest is the message that a member has had for longest; nil: it has none.
+func (m *member) oldest() (first *task) {
+	for t := range m.tasks {
+		if first == nil || t.turn < first.turn {
+			first = t
+		}
+	}
+	return first
+}
+
+// Holder is a member and what it has, as far as is known.
+type Holder struct {
+	Member MemberID
+	// Has is how many messages it was assigned that are not settled, Window the most of them.
+	Has, Window int
+	// Oldest is how long it has had one of them.
+	Oldest time.Duration
+}
+
+// Holders are the members, in no order, at a time as of Advance.
+func (c *Core) Holders(now int64) (all []Holder) {
+	for id, m := range c.members {
+		h := Holder{Member: id, Has: m.load(), Window: m.window}
+		if first := m.oldest(); first != nil {
+			h.Oldest = time.Duration(now - first.given)
+		}
+		all = append(all, h)
+	}
+	return all
+}
