@@ -105,13 +105,9 @@ func (u unwritten) Write(p []byte) (int, error) {
 // What wants no answer, and what is nonsense, gets none of the bridge to a router.
 func TestTheBridgeAnswersWhatHasAnID(t *testing.T) {
 	b := &bridge{pipe: unwritten{t: t}}
-	for _, body := range [][]byte{
-		nil, {0xff}, // nothing, nonsense
-		// another field first
-		protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 5),
-		// an id of another type
-		protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "x"),
-	} {
+	otherField := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 5)
+	otherType := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "x")
+	for _, body := range [][]byte{nil, {0xff}, otherField, otherType} {
 		b.refuse(wirev1.FrameType_FRAME_TYPE_PUBLISH, body)
 	}
 }

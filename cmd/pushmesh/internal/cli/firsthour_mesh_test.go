@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	pushmesh "github.com/pushmesh/pushmesh/client"
 )
 
 // TestFirstHourMesh has each of these meet a mesh that works.
@@ -96,6 +99,25 @@ func TestFirstHourMesh(t *testing.T) {
 		_, _ = got.out.Write([]byte(steady(cmd.out.String())))
 		_, _ = got.err.Write([]byte(steady(cmd.err.String())))
 		w.check(t, got)
+	}
+}
+
+// TestFirstHourClientsMayNotPublish has a client publish where the namespace does not let it.
+func TestFirstHourClientsMayNotPublish(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, t.TempDir())
+	ann, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{m.addrs.Edge}, ClientID: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ann.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for topic, prefix := range map[string]string{"room/1/chat": "room", "nosuch/x": "default"} {
+		want := "pushmesh: FORBIDDEN: namespace " + prefix + " does not let clients publish: give it client_publish (pushmesh namespace set " + prefix + " --client-publish)"
+		if _, err := ann.Publish(ctx, pushmesh.Message{Topic: topic, Payload: []byte("hello")}); err == nil || err.Error() != want {
+			t.Errorf("%s: says %v, want %q", topic, err, want)
+		}
 	}
 }
 

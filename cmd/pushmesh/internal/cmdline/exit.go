@@ -25,7 +25,9 @@ var ErrNotHeld = fmt.Errorf("the claim is not held: %w", ErrReported)
 // ExitError ends with a code of its own; the output has told what there is to tell.
 type ExitError int
 
-func (e ExitError) Error() string        { return fmt.Sprintf("exit code %d", int(e)) }
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Is reports whether target is ErrReported.
 func (e ExitError) Is(target error) bool { return target == ErrReported }
 
 // ErrTimeout is wrapped by what ends with ExitTimeout.

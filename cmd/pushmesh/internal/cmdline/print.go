@@ -54,7 +54,7 @@ func (m *Message) SetPayload(p []byte) {
 	m.PayloadBase64 = base64.StdEncoding.EncodeToString(p)
 }
 
-// print writes one line: "topic seq payload", or JSON.
+// Print writes one line: "topic seq payload", or JSON.
 func (f FormatFlag) Print(w io.Writer, m *Message) error {
 	if f.Format == "json" {
 		return WriteJSON(w, m)

@@ -44,7 +44,7 @@ func (f *TLSFlags) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// dialer reaches edges as the flags say.
+// Dialer reaches edges as the flags say.
 func (f *TLSFlags) Dialer() (func(ctx context.Context, addr string) (net.Conn, error), error) {
 	cfg, err := f.config()
 	if err != nil {

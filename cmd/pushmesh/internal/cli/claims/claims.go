@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
+// Command is the command pushmesh claim.
 type Command struct {
 	Acquire claimAcquire `cmd:"" help:"Claim a resource: get a hold of it, or a place in its line."`
 	Renew   claimRenew   `cmd:"" help:"Extend a hold: its TTL begins again."`
@@ -29,6 +30,7 @@ type Command struct {
 	Run     claimRun     `cmd:"" help:"Run a command while holding a resource."`
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `A resource is any name that could be a topic. One owner holds it at a time, unless the policy of its namespace allows more; others wait in a line.
 

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/replay"
 )
 
+// Dev is the command pushmesh dev.
 type Dev struct {
 	Data      string `default:"data" type:"path" placeholder:"DIR" help:"Folder of the database (${default})."`
 	PortsFrom int    `default:"7400" placeholder:"N" help:"First port: edge N, router N+1, compute N+2, store N+3; their HTTP ports are 80 higher. 0: any free ports (${default})."`
@@ -38,6 +39,7 @@ type Dev struct {
 	Exit   bool   `help:"With --replay: stop when it ends, with its result as the last line and its exit code."`
 }
 
+// Help of the command.
 func (Dev) Help() string {
 	return `Everything listens on loopback. Messages are kept in DIR/pushmesh.db and survive restarts. Ctrl-C stops the mesh.
 

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/mesh"
 )
 
+// Mesh is the command pushmesh mesh.
 type Mesh struct {
 	Bin              string        `default:"bin" placeholder:"DIR" help:"Folder of the tiers' binaries (${default})."`
 	NATSServer       string        `name:"nats-server" default:"nats-server" placeholder:"PATH" help:"The nats-server binary (${default})."`
@@ -27,6 +28,7 @@ type Mesh struct {
 	Grace            time.Duration `default:"20s" placeholder:"D" help:"How long each process may take to stop before it is killed (${default})."`
 }
 
+// Help of the command.
 func (Mesh) Help() string {
 	return `Starts nats-server, Postgres, a store, a compute node, two routers and two edges as separate processes, waits until all are ready, writes their pids
 and addresses to DIR/state.json, and stops them in reverse order on Ctrl-C.

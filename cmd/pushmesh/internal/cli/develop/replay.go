@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/replay"
 )
 
+// Replay is the command pushmesh replay.
 type Replay struct {
 	File           string        `arg:"" type:"existingfile" help:"JSON lines (room, at, kind, user, text), plain or gzip."`
 	Speed          float64       `placeholder:"N" help:"Play at N times the original speed; as fast as possible by default."`
@@ -28,6 +29,7 @@ type Replay struct {
 	cmdline.EdgeFlag
 }
 
+// Help of the command.
 func (Replay) Help() string {
 	return `Every user of a room becomes one TCP subscriber of NAMESPACE/ROOM/chat with ACK, then every event "say" is published over gRPC in the order of the
 file. Every delivery is checked. The last line is, for scripts:

@@ -11,12 +11,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Command is the command pushmesh dlq.
 type Command struct {
 	List    dlqList    `cmd:"" help:"Show dead letters, the oldest first."`
 	Replay  dlqReplay  `cmd:"" help:"Publish dead letters again to their topics, and remove them."`
 	Discard dlqDiscard `cmd:"" help:"Remove dead letters for good."`
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `A session or group gives a message up after the namespace's max_attempts, or when its TTL ends before it was ACKed. The message is
 then kept as a dead letter until it is replayed or discarded.

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
+// Command is the command pushmesh namespace.
 type Command struct {
 	Put    namespacePut    `cmd:"" help:"Set the whole policy of a prefix: fields without a flag get their defaults."`
 	Set    namespaceSet    `cmd:"" help:"Change parts of a prefix's policy: fields without a flag stay as they are."`
@@ -21,6 +22,7 @@ type Command struct {
 	Delete namespaceDelete `cmd:"" help:"Delete the policy of a prefix, unless it is a built-in one."`
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `A namespace is a topic prefix of whole levels with a policy; the longest prefix that matches a topic applies. "default" holds the policy
 of topics that no prefix covers.

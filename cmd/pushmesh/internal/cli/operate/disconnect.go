@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
+// Disconnect is the command pushmesh disconnect.
 type Disconnect struct {
 	ClientID string `name:"client-id" placeholder:"ID" help:"Client id, as the clients sent it in their Hello."`
 	User     string `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
@@ -21,6 +22,7 @@ type Disconnect struct {
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Disconnect) Help() string {
 	return `Prints how many connections were closed. If an edge does not answer, the exit code is 1; trying again is safe.
 

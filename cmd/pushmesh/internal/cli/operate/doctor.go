@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/doctor"
 )
 
+// Doctor is the command pushmesh doctor.
 type Doctor struct {
 	JSON     bool          `name:"json" help:"Print one JSON object: sound, and findings with level, check, subject, found and advice."`
 	NoProbe  bool          `help:"Don't publish the probe messages."`
@@ -16,6 +17,7 @@ type Doctor struct {
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Doctor) Help() string {
 	return `Examines every node from this machine: reachability, readiness, versions, clocks, open files, NATS, the databases' settings (asked of the stores), and a
 message through every router to every edge, durable and ephemeral. Each finding says what to do. The exit code is 1 if something failed.

@@ -9,10 +9,12 @@ import (
 	"github.com/pushmesh/pushmesh/internal/health"
 )
 
+// Health is the command pushmesh health.
 type Health struct {
 	URL string `arg:"" help:"Health URL of the process, like http://127.0.0.1:7480/readyz."`
 }
 
+// Help of the command.
 func (Health) Help() string {
 	return `For containers whose image has one binary and no shell. The binary of each tier has the same command.
 

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Rebalance is the command pushmesh rebalance.
 type Rebalance struct {
 	Edge   string        `arg:"" help:"Id of the edge; pushmesh top shows them."`
 	Share  float64       `required:"" placeholder:"0.2" help:"Share of the edge's connections, above 0 and at most 1."`
@@ -18,6 +19,7 @@ type Rebalance struct {
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Rebalance) Help() string {
 	return `Connections are chosen at random. Their clients reconnect to the --public-address of another edge or, if none is known, to another of
 their own addresses. Prints the number of connections, and does not wait for them. A second call replaces what an earlier one has not done yet.

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store"
 )
 
+// Shard is the command pushmesh shard.
 type Shard struct {
 	Move shardMoveCmd `cmd:"" help:"Move shards to another database."`
 }

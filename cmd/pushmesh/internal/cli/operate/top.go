@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/top"
 )
 
+// Top is the command pushmesh top.
 type Top struct {
 	Once  bool          `help:"Print the tables once, with rates over --every, and exit; the default if the output is not a terminal."`
 	Every time.Duration `default:"2s" placeholder:"D" help:"How often to refresh (${default})."`
@@ -22,6 +23,7 @@ type Top struct {
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Top) Help() string {
 	return `Asks a router for all nodes, and each node for its metrics over HTTP, so these ports must be reachable from here. Keys: q quit, s sort, p pause, ? help.
 

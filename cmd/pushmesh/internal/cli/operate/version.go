@@ -7,8 +7,10 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
+// Version is the command pushmesh version.
 type Version struct{}
 
+// Help of the command.
 func (Version) Help() string {
 	return "Prints the version, the revision that it was built from, and the version of Go.\n\n  pushmesh version"
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Command is the command pushmesh presence.
 type Command struct {
 	Count presenceCount `cmd:"" help:"Count the connections that are subscribed to topics."`
 	List  presenceList  `cmd:"" help:"Show the connections that are subscribed to a topic."`
 	Watch presenceWatch `cmd:"" help:"Show the members of topics, then each join and leave."`
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `A member of a topic is a connection with at least one subscription that matches it. list and watch need presence in the policy of
 the topic's namespace.

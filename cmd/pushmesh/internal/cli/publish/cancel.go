@@ -10,11 +10,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Cancel is the command pushmesh cancel.
 type Cancel struct {
 	ID []string `arg:"" help:"Message id, as pub printed it."`
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Cancel) Help() string {
 	return `Exit code 0: none of them will be delivered. Exit code 1: one was delivered already (CONFLICT), or there is no such message.
 

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Command is the command pushmesh pub.
 type Command struct {
 	Topic     string        `arg:"" help:"Topic to publish to."`
 	Payload   *string       `arg:"" optional:"" help:"Payload of the message; standard input by default."`
@@ -36,6 +37,7 @@ type Command struct {
 	features map[string]float64
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `Prints the seq (- for an ephemeral topic or a scheduled message) and the id of each message once it is on disk.
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Model is the command pushmesh model.
 type Model struct {
 	Put      modelPut      `cmd:"" help:"Store a model file as the next version of a model."`
 	List     modelList     `cmd:"" help:"Show the stored versions, and the namespaces that use them."`
@@ -17,6 +18,7 @@ type Model struct {
 	Rollback modelRollback `cmd:"" help:"Remove the next version of a model from the policies of all namespaces."`
 }
 
+// Help of the command.
 func (Model) Help() string {
 	return `Models of gradient-boosted trees score candidates: LightGBM's text files, XGBoost's binary and JSON files. Each version of a name
 is a file that never changes.

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// modelPart bytes of a file go in one message, and MaxModel bytes at most: what a router takes.
+	// modelPart is how many bytes of a file go in one message.
 	modelPart = 1 << 20
-	MaxModel  = 64 << 20
+	// MaxModel is the most bytes of a file: what a router takes.
+	MaxModel = 64 << 20
 )
 
 type modelPut struct {

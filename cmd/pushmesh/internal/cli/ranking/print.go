@@ -22,6 +22,7 @@ type Ranked struct {
 	Contributions []Contribution `json:"contributions,omitempty"`
 }
 
+// Contribution is a part of a score as JSON prints it.
 type Contribution struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`

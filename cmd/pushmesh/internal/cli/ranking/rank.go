@@ -19,6 +19,7 @@ import (
 // maxRanked bounds an answer: 100,000 candidates with ids of some hundred bytes.
 const maxRanked = 64 << 20
 
+// Rank is the command pushmesh rank.
 type Rank struct {
 	File    string        `arg:"" optional:"" type:"existingfile" help:"Candidates: LibSVM lines, or lines of JSON; standard input without it."`
 	Query   string        `type:"existingfile" placeholder:"FILE" help:"File with the number of candidates of each query, one number a line."`
@@ -30,6 +31,7 @@ type Rank struct {
 	cmdline.FormatFlag
 }
 
+// Help of the command.
 func (Rank) Help() string {
 	return `Prints a line for each candidate: QUERY, PLACE, SCORE and ID, separated by tabs, and with --explain the parts of the score. The id of a
 LibSVM line is its number in the file; lines with the same qid are one query. A candidate in JSON is an object on one line with id,

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Session is the command pushmesh session.
 type Session struct {
 	SetProfile setProfileCmd `cmd:"" name:"set-profile" help:"Replace the profile that messages are ranked for, of a client's or a user's connections."`
 }

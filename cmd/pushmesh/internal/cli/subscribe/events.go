@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// Events is the command pushmesh events.
 type Events struct {
 	Kinds   []string      `arg:"" optional:"" name:"kind" help:"Kinds of events, or filters below $$events: connect, disconnect, subscribe/room and so on; all by default."`
 	Count   uint64        `placeholder:"N" help:"End after N events."`
@@ -23,6 +24,7 @@ type Events struct {
 	cmdline.RouterFlag
 }
 
+// Help of the command.
 func (Events) Help() string {
 	return `Prints each event from now on as a line of JSON (pushmesh.v1.Event).
 

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
+// History is the command pushmesh history.
 type History struct {
 	Topic string `arg:"" help:"Topic to read."`
 	From  uint64 `placeholder:"SEQ" help:"First seq to print; by default the oldest that is retained."`
@@ -18,6 +19,7 @@ type History struct {
 	cmdline.FormatFlag
 }
 
+// Help of the command.
 func (History) Help() string {
 	return `Prints a line for each message: TOPIC, SEQ and PAYLOAD, separated by tabs.
 

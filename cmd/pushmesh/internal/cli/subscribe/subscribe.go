@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
+// Command is the command pushmesh sub.
 type Command struct {
 	Filters  []string `arg:"" name:"filter" help:"Topics or filters: + stands for one level, a final # for all levels that follow."`
 	Ack      bool     `help:"ACK every message; a message that is not ACKed is delivered again."`
@@ -40,6 +41,7 @@ type Command struct {
 	show func(w io.Writer, d *pushmesh.Delivery) error
 }
 
+// Help of the command.
 func (Command) Help() string {
 	return `Prints a line for each message: TOPIC, SEQ (- for ephemeral topics) and PAYLOAD, separated by tabs. With --rank-top-k the score comes before
 the payload: - if the message needs none, "unranked" if it could not be ranked. Notices about the connection go to standard error.
