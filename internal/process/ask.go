@@ -53,7 +53,8 @@ func (p *Process) listens(ctx context.Context) error {
 	}
 }
 
-// Get asks the process's HTTP server once; what it answers with another status than 200 is an error.
+// Get asks the process's HTTP server once; what it answers with another status than 200 is an
+// error.
 func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 	status, body, err := p.ask(ctx, path)
 	if err == nil && status != http.StatusOK {

@@ -124,8 +124,8 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	}
 }
 
-// Stop asks the process to end, and kills it after grace: that is an error, as is an exit code other
-// than 0. One that has ended before is none: its end was told when it happened.
+// Stop asks the process to end, and kills it after grace: that is an error, as is an exit code
+// other than 0. One that has ended before is none: its end was told when it happened.
 func (p *Process) Stop(grace time.Duration) error {
 	if !p.Running() {
 		return nil
@@ -164,8 +164,8 @@ func (p *Process) Killed() []time.Time {
 	return slices.Clone(p.killed)
 }
 
-// Signal sends a signal to the process, if it runs. After SIGSTOP it returns when the process stands
-// still: until then it may answer.
+// Signal sends a signal to the process, if it runs. After SIGSTOP it returns when the process
+// stands still: until then it may answer.
 func (p *Process) Signal(sig os.Signal) {
 	if p.signal(sig) == nil && sig == syscall.SIGSTOP {
 		awaitStopped(p.PID())
