@@ -176,7 +176,7 @@ func sendRTT(ch chan<- prometheus.Metric, all []loop.Stats) {
 		sum += float64(h.Sum) / 1e6
 		for k, times := range all[i].Spared {
 			spared[k] += times
-			stuck[k] += all[i].SparedStuck[k]
+			stuck[k] += all[i].SparedStalled[k]
 		}
 	}
 	buckets := map[float64]uint64{}
@@ -241,12 +241,12 @@ var sums = []sum{
 	{"queued_bytes", "Bytes queued for connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.QueuedBytes) }},
 	{"queue_memory_used_bytes", "Bytes used of --queue-memory: what is queued for connections, the queues' own memory, and what the kernel holds for sockets whose client reads nothing.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BudgetBytes) }},
 	{"kernel_bytes", "Bytes that the kernel holds for sockets whose client reads nothing.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.KernelBytes) }},
-	{"stuck_connections", "Connections whose client reads nothing now, so that the kernel accepts no more bytes for it.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Stuck) }},
+	{"stuck_connections", "Connections whose client reads nothing now, so that the kernel accepts no more bytes for it.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Stalled) }},
 	{"queue_trims_total", "Times that a connection's queue was trimmed because --queue-memory was used up.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Trims) }},
 	{"slow_consumer_events_suppressed_total", "Events slow_consumer that were not sent, because the same connection or too many others had one shortly before.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.HeldBack) }},
 	{"stalled_subscriptions", "Subscriptions of sessions that are stalled, as of the last second: 65,536 messages behind one that is not ACKed.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.StandingNow) }},
 	{"stalled_redeliveries_total", "Messages sent again because a session was stalled behind them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StandStills) }},
-	{"stuck_closes_total", "Connections closed because their client read nothing for --stuck-timeout.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StuckCloses) }},
+	{"stuck_closes_total", "Connections closed because their client read nothing for --stuck-timeout.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.StallCloses) }},
 	{"group_unread_returns_total", "Messages of groups that were given to another member because theirs did not read them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Recalled) }},
 	{"subscriptions_catching_up", "Subscriptions that read the log to catch up, as of the last second.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BehindNow) }},
 	{"lag_messages", "Messages between subscriptions that catch up and the heads of their topics, added up.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Lag) }},

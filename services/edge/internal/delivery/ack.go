@@ -15,10 +15,10 @@ type ackEntry struct {
 	serial uint32 // tells it from others
 }
 
-// ackLooks is how much of an Ack is done in one go, as looked counts; an entry costs entryLooks,
+// ackLooks is how much of an Ack is done in one go, as addCost counts; an entry costs entryLooks,
 // and a message that it settles ackedLooks.
 const (
-	ackLooks   = 64 * looksAsOne
+	ackLooks   = 64 * itemsPerUnit
 	entryLooks = 2
 	ackedLooks = 4
 )
@@ -41,7 +41,7 @@ func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 		if n == 0 {
 			return true, false
 		}
-		k.hub.looked(entryLooks)
+		k.hub.addCost(entryLooks)
 		begin := at
 		if at += n; !is {
 			continue
@@ -83,9 +83,9 @@ func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 			if e.Sub != 0 && !t.hasID(e.Sub) || e.Epoch != 0 && e.Epoch != t.epoch {
 				continue
 			}
-			n, over := k.track(t, e)
+			n, done := k.track(t, e)
 			found += n
-			if !over {
+			if !done {
 				k.hub.stats.Acks += uint64(found)
 				return false
 			}
@@ -130,14 +130,14 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 			break
 		}
 		if e.Message == nil || e.Sends == 0 || e.Nacked {
-			k.hub.looked(1)
+			k.hub.addCost(1)
 			continue
 		}
 		if some && k.hub.cost.Items >= ackLooks {
 			return n, false
 		}
 		k.acked(t, e)
-		k.hub.looked(ackedLooks)
+		k.hub.addCost(ackedLooks)
 		n, some = n+1, true
 	}
 	return n, true
@@ -149,7 +149,7 @@ func (k *acks) acked(t *track, e *unacked.Entry) {
 		k.hub.sessions.cursorChanged(t)
 	}
 	k.hub.tellDelivered(t, e.Seq)
-	k.hub.windows.leaves(t, e)
+	k.hub.windows.remove(t, e)
 }
 
 // parked takes ACKs that come after their message has left the window.
@@ -158,7 +158,7 @@ func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
 	if w.Parked() == 0 {
 		return 0
 	}
-	k.hub.looked(w.Parked())
+	k.hub.addCost(w.Parked())
 	n = w.Unpark(through, seq, func(seq uint64) {
 		if t.cur != nil {
 			t.cur.Settle(seq, seq)

@@ -33,7 +33,7 @@ func (a *asker) connect(t *testing.T) *conn {
 
 func newAsker(heads int) *asker {
 	a := &asker{many{heads: heads}}
-	a.h = New(Config{Mesh: a, PolicyFor: policy.NewTable(nil).For})
+	a.h = newHub(Config{Mesh: a, PolicyFor: policy.NewTable(nil).For})
 	a.h.SetTime(1, wallStart)
 	return a
 }

@@ -178,7 +178,7 @@ func (a *auditor) track(c *conn, t *track, i int) {
 	if t.trackMore != noTrackMore {
 		a.trackMores++
 		m := t.trackMore
-		a.holds(c, "trackMore is kept for something", m.also != nil || m.win != nil || m.holeTo != 0 || m.retryAt != 0 || m.few || m.rng != nil || m.latest != nil || m.cur != nil ||
+		a.holds(c, "trackMore is kept for something", m.also != nil || m.win != nil || m.gap.IsOpen() || m.retryAt != 0 || m.few || m.rng != nil || m.latest != nil || m.cur != nil ||
 			m.rank != nil || m.changed || m.unnamed || m.first != 0 || t.held || t.reading || c.state != stateOpen)
 	}
 	if t.rng != nil {
@@ -210,11 +210,11 @@ func (a *auditor) goesOn(c *conn, t *track) {
 		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging.tracks, func(r trackRef) bool { return r.get() == t }))
 	}
 	if t.reading && t.rank == nil {
-		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil && slices.ContainsFunc(t.topic.reads.from[t.asked], func(r trackRef) bool { return r.get() == t }))
+		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil)
 	}
 	if t.waits && c.out.Len() == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
-		room, enough := h.replay.roomToRead(t)
-		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room || !enough && !t.waited())
+		room := h.replay.roomToRead(t)
+		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room.Some || !room.Enough && !t.waited())
 	}
 	if t.latest != nil {
 		a.holds(c, "the newest message of "+name+" waits for something", t.waits || t.Queued() > 0 || t.retryAt > 0 || t.behind)
@@ -341,8 +341,8 @@ func auditTimes(t tester, h *Hub) {
 			if tr.retryAt != 0 {
 				to("a read of "+tr.topic.name, tr.retryAt)
 			}
-			if tr.holeTo != 0 {
-				to("a hole in "+tr.topic.name, tr.holeDue)
+			if tr.gap.IsOpen() {
+				to("a gap in "+tr.topic.name, tr.gap.Due)
 			}
 			if tr.win == nil {
 				continue
@@ -435,7 +435,7 @@ func (a *auditor) totals() {
 		{"subscriptions", int(s.Subscriptions), a.subs},
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
-		{"stuck", int(s.Stuck), a.stuck},
+		{"stuck", int(s.Stalled), a.stuck},
 		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},
 		{"parts of positions", inUse["parts of positions"], a.trackMores},

@@ -33,7 +33,7 @@ func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 func crowd(tb testing.TB, n int, m *wirev1.Subscribe) (*Hub, []uint32) {
 	tb.Helper()
 	mesh := &still{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	m.Id, m.Filter = 1, "room/1"
@@ -263,7 +263,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	if per > 8 {
 		t.Fatalf("%.1f bytes on the heap for each connection", per)
 	}
-	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Taken(); n != 0 {
+	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Topics(); n != 0 {
 		t.Fatalf("%d pieces of idle connections are on the heap", n)
 	}
 	runtime.KeepAlive(slots)

@@ -248,7 +248,7 @@ func (j *teardown) step(h *Hub) bool {
 		h.groups.leave(c.groups[n-1])
 		return false
 	}
-	for n := 0; n < teardownSlice; n += 1 + h.toll() {
+	for n := 0; n < teardownSlice; n += 1 + h.takeCost() {
 		if n := c.tracks.Len(); n > 0 {
 			h.tracks.drop(c.tracks.At(n - 1))
 			continue
@@ -404,7 +404,7 @@ func (h *Hub) askToGo(c *conn, m *wirev1.GoAway, until int64) {
 	}
 	c.draining = true
 	if len(c.groups) > 0 {
-		h.jobs.Push(&pausing{c: c, gen: c.gen, left: len(c.groups)})
+		h.jobs.Push(&pausing{c: c, gen: c.gen, remaining: len(c.groups)})
 	}
 	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
 	c.deadline = until
@@ -421,17 +421,17 @@ func (h *Hub) turnAway(c *conn, m *wirev1.GoAway) {
 // pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the
 // other.
 type pausing struct {
-	c    *conn
-	gen  uint32
-	left int
+	c         *conn
+	gen       uint32
+	remaining int
 }
 
 func (j *pausing) step(h *Hub) bool {
-	if j.left = min(j.left, len(j.c.groups)); j.c.gen != j.gen || j.c.state != stateOpen || j.left == 0 {
+	if j.remaining = min(j.remaining, len(j.c.groups)); j.c.gen != j.gen || j.c.state != stateOpen || j.remaining == 0 {
 		return true
 	}
-	j.left--
-	h.groups.pause(j.c.groups[j.left])
+	j.remaining--
+	h.groups.pause(j.c.groups[j.remaining])
 	return false
 }
 

@@ -17,7 +17,7 @@ func (f *fanout) offerRun(t *track) {
 	c := t.c
 	first := f.ms[0]
 	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != overflowConflate && t.holeTo == 0 && !t.unnamed && f.fresh() && f.fits(c) {
+		t.overflow != overflowConflate && !t.gap.IsOpen() && !t.unnamed && f.fresh() && f.fits(c) {
 		t.pos = f.ms[len(f.ms)-1].Seq
 		f.pushRuns(c, &t.Stream, f.runs)
 		return
@@ -107,7 +107,7 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 	h.windows.forget(t)
 }
 
-// take hands on the message after pos, or names it a hole. OK: done, and pos has moved; otherwise
+// take hands on the message after pos, or names it a gap. OK: done, and pos has moved; otherwise
 // why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has
 // to be judged first.
 func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
@@ -157,12 +157,12 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 		}
 	}
 	h.nameEpoch(t, m.Priority)
-	if t.holeTo > 0 && t.holeFrom < m.Seq {
+	if t.gap.Precedes(m.Seq) {
 		// behind the newest of CONFLATE, which waited, some may have been filtered
 		h.gaps.reportGap(t, m.Priority)
 	}
 	if t.ack {
-		h.windows.opened(t, m, it.Attempt())
+		h.windows.add(t, m, it.Attempt())
 	}
 	t.pos = max(t.pos, m.Seq)
 	h.push(c, &it)
@@ -222,7 +222,7 @@ func (h *Hub) purge(t *track, all bool) {
 			q.Drop(i)
 		}
 	}
-	h.looked(int(q.Len()))
+	h.addCost(int(q.Len()))
 	if q.Dead() > 64 {
 		q.Compact()
 	}
@@ -233,7 +233,7 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 	if it.Kind() == sendq.Message {
 		seq, is = it.Message().Seq, it.Mark()
 		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
-			h.windows.unopened(t, m.Seq)
+			h.windows.takeBack(t, m.Seq)
 		}
 	}
 	if t.rank != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 )
 
@@ -62,7 +63,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.send(wirev1.FrameType_FRAME_TYPE_NACK, &wirev1.Nack{Topic: "room/1", Seq: 1, DelayMs: 700})
 			return came(c)
 		}},
-		{"a hole is named", holeDelay, func(w *world) func() bool {
+		{"a gap is named", gaps.Delay, func(w *world) func() bool {
 			c := quiet(w)
 			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
 			m := w.mesh.Append("room/1", "a")
@@ -150,12 +151,12 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	for taken := range uint64(2) {
 		w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)
-		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StuckCloses != 0 {
+		if w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken}); w.h.Stats().StallCloses != 0 {
 			t.Fatal("it is closed before its time")
 		}
 	}
 	w.pass(Tick)
-	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StuckCloses != 1 {
+	if w.h.Stalled(c.slot, Held{Memory: 100, Taken: 1}); w.h.Stats().StallCloses != 1 {
 		t.Fatal("it is not closed in time")
 	}
 }

@@ -23,7 +23,7 @@ type fanout struct {
 	hub   *Hub
 	inbox walk.FIFO[inbound]
 
-	ms      []*exchange.Message // durable ones without holes between them
+	ms      []*exchange.Message // durable ones without gaps between them
 	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
@@ -166,7 +166,7 @@ func (f *fanout) step(budget int) (done int) {
 		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
 			f.joinTopic(s, f.ts, f.ms[0])
 		}
-		done += 1 + f.hub.toll()
+		done += 1 + f.hub.takeCost()
 	}
 	for done < budget {
 		s := f.wild.Next()
@@ -175,16 +175,16 @@ func (f *fanout) step(budget int) (done int) {
 		}
 		if f.ts != nil {
 			f.joinTopic(s, f.ts, f.ms[0])
-			done += 1 + f.hub.toll()
+			done += 1 + f.hub.takeCost()
 		} else {
 			f.offerEphemeral(s)
-			done += n + f.hub.toll()
+			done += n + f.hub.takeCost()
 		}
 	}
 	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
 		t := f.ts.tracks.At(f.at)
 		f.at++
-		done += n + f.hub.toll()
+		done += n + f.hub.takeCost()
 		if f.ms[0].Seq > 0 {
 			f.offerRun(t)
 		} else if t.held && !t.open() {
@@ -200,7 +200,7 @@ func (f *fanout) step(budget int) (done int) {
 	if done < budget {
 		f.finish()
 	}
-	return done + f.hub.toll()
+	return done + f.hub.takeCost()
 }
 
 // finish ends the messages in hand.

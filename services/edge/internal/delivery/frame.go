@@ -58,7 +58,7 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 		}
 		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
 		done := h.frame(c, t, body)
-		budget -= h.toll()
+		budget -= h.takeCost()
 		if !done {
 			return used, true
 		}

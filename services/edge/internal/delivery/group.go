@@ -105,7 +105,7 @@ func (g *groups) end(n *member, why wirev1.Code, reason string) {
 // leave gives everything back: nothing of the membership is sent any more.
 func (g *groups) leave(n *member) {
 	h, c := g.hub, n.c
-	h.looked(int(c.out.Len()))
+	h.addCost(int(c.out.Len()))
 	c.out.DropSubscription(n.ID)
 	n.Leave()
 	g.count(n)
@@ -150,7 +150,7 @@ func (g *groups) assigned(c *conn, e exchange.Assigned) {
 		h.stats.StaleEvents++
 		return // it has left, which gave them back
 	}
-	h.looked(len(e.Messages) * looksAsOne)
+	h.addCost(len(e.Messages) * itemsPerUnit)
 	for i, m := range e.Messages {
 		if m.Seq == 0 {
 			it := sendq.Assignment(m, n.ID, 0)
@@ -170,7 +170,7 @@ func (g *groups) handOn(n *member, most int) (done int) {
 		return 0
 	}
 	live := n.Live()
-	h.looked(len(live))
+	h.addCost(len(live))
 	for i := range live {
 		e := &live[i]
 		if e.Message == nil || e.State != membership.Waiting {
@@ -265,7 +265,7 @@ func (g *groups) timers(n *member, next int64) int64 {
 func (g *groups) recall(n *member) {
 	h, c := g.hub, n.c
 	q := &c.out
-	h.looked(int(q.Len()))
+	h.addCost(int(q.Len()))
 	for i := range q.Len() {
 		it := q.At(i)
 		if it.Kind() != sendq.Message || it.Stream() != nil || it.Subscription() != n.ID || it.Message().Seq == 0 || q.Begun(i) {

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -343,7 +344,7 @@ func TestWhateverExpiredInTheQueueOfAMemberGoesBack(t *testing.T) {
 	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT, 5 UNSENT")
 }
 
-// Once a subscription has ended, nothing of it is left in the queue, holes that were named but not
+// Once a subscription has ended, nothing of it is left in the queue, gaps that were named but not
 // sent among it.
 func TestHolesEndWithTheirSubscription(t *testing.T) {
 	w := newWorld(t, Limits{})
@@ -351,7 +352,7 @@ func TestHolesEndWithTheirSubscription(t *testing.T) {
 	m := w.mesh.Append("room/1", "a")
 	w.in(-1, m...)
 	w.mesh.Live(m...)
-	w.pass(holeDelay)
+	w.pass(gaps.Delay)
 	if n := w.h.conns.get(c.slot).out.Len(); n != 2 { // the epoch and the hole
 		t.Fatalf("%d items are queued", n)
 	}

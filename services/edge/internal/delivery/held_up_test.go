@@ -480,7 +480,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 	const n = 2*fanSlice + 10
 	for _, m := range []*wirev1.Subscribe{{Filter: "room/1"}, {Filter: "room/+"}, {Filter: "room/1", Group: "g"}, {Filter: "room/#", Group: "g"}} {
 		mesh := &teller{}
-		h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+		h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 		mesh.h = h
 		h.SetTime(1, wallStart)
 		m.Id = 1

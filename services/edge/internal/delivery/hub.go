@@ -90,7 +90,7 @@ type Hub struct {
 	lagging   lagging
 	wildcards wildSubs
 	starter   starter
-	gaps      gaps
+	gaps      gapReporter
 	sessions  sessionKeeper
 	groups    groups
 	ranked    rankedDelivery
@@ -135,7 +135,7 @@ func New(cfg Config) *Hub {
 	if cfg.Refuses == nil {
 		cfg.Refuses = func(string) *code.Error { return nil }
 	}
-	cfg.Limits.defaults()
+	cfg.Limits.fill()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
 		topics: topics{changes: 1}, idSeed: rand.Uint64(),
@@ -157,6 +157,7 @@ func New(cfg Config) *Hub {
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
+	h.replay.pace.Most = h.lim.ReplayPace
 	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h
 }
@@ -167,44 +168,40 @@ func (h *Hub) SetTime(now int64, wall uint64) {
 	h.queues.SetTime(h.ms, wall)
 }
 
-// Limits bound what one connection and one loop may hold; zero values take the defaults.
+// Limits bound what one connection and one loop may hold. The first ones are settings of the edge,
+// which have their defaults there; the others are as delivery has them where they are zero.
 type Limits struct {
 	MaxFrame         int // bytes of a frame's body after Welcome
 	Subscriptions    int // per connection
-	WildcardTopics   int // a wildcard with ack, a session or a start other than LIVE
 	QueueMessages    int // per connection
 	QueueBytes       int // per connection
-	QueueMemory      int // all queues of the loop together, where it shares no budget
-	PublishWindow    int // per connection
-	ReceiveWindow    uint32
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
-	ReadBytes        int           // asked for at a time by a subscription that is behind
-	// seqs of a topic that a session may be sent behind the first that it has not settled;
+	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
+
+	WildcardTopics int // a wildcard with ack, a session or a start other than LIVE
+	QueueMemory    int // all queues of the loop together, where it shares no budget
+	PublishWindow  int // per connection
+	ReceiveWindow  uint32
+	ReadBytes      int // asked for at a time by a subscription that is behind
+	// seqs of a topic that a session may be sent behind the first that it has not ACKed;
 	// cursor.Span at most
-	Span       int
-	ReplayPace int // messages in a millisecond for all that are behind; 0: no limit
+	Span int
 }
 
-func (l *Limits) defaults() {
-	set(&l.MaxFrame, 1<<20)
-	set(&l.Subscriptions, 1000)
+// fill gives those that are no settings a value.
+func (l *Limits) fill() {
 	set(&l.WildcardTopics, 1000)
-	set(&l.QueueMessages, 1024)
-	set(&l.QueueBytes, 1<<20)
 	set(&l.QueueMemory, 512<<20)
 	set(&l.PublishWindow, 64)
 	l.PublishWindow = min(l.PublishWindow, math.MaxUint16)
 	set(&l.ReceiveWindow, 256)
-	set(&l.HandshakeTimeout, 5*time.Second)
-	set(&l.FrameTimeout, 30*time.Second)
-	set(&l.StuckTimeout, 2*time.Minute)
 	set(&l.ReadBytes, 128<<10)
 	set(&l.Span, cursor.Span)
 }
 
-func set[V int | uint32 | time.Duration](v *V, otherwise V) {
+func set[V int | uint32](v *V, otherwise V) {
 	if *v <= 0 {
 		*v = otherwise
 	}
@@ -267,7 +264,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.ListMembers:
 		h.rooms.presence.ListMembers(e)
 	}
-	return 1 + h.toll()
+	return 1 + h.takeCost()
 }
 
 // forConn finds the connection of a handle that is not stale.
@@ -292,7 +289,7 @@ func (h *Hub) noteStale(found bool) {
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
 		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
-		n += h.toll()
+		n += h.takeCost()
 		if n == 0 {
 			break
 		}
@@ -308,7 +305,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.paced() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that
@@ -320,7 +317,7 @@ func (h *Hub) Tick(budget int) (more bool) {
 		if c == nil || c.state == stateFree {
 			return 1
 		}
-		return 1 + h.timers(c)/2 + h.toll()
+		return 1 + h.timers(c)/2 + h.takeCost()
 	})
 }
 
@@ -331,13 +328,13 @@ func (h *Hub) handle(c *conn) exchange.Conn {
 // Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a
 // window, the subscriptions of a connection. Each counts (walk.Cost).
 
-const looksAsOne = walk.ItemsPerUnit
+const itemsPerUnit = walk.ItemsPerUnit
 
-// looked notes a walk over n items.
-func (h *Hub) looked(n int) { h.cost.Add(n) }
+// addCost notes a walk over n items.
+func (h *Hub) addCost(n int) { h.cost.Add(n) }
 
-// toll is what the walks since it was asked last count for, in deliveries.
-func (h *Hub) toll() int { return h.cost.Take() }
+// takeCost is what the walks since it was asked last count for, in deliveries.
+func (h *Hub) takeCost() int { return h.cost.Take() }
 
 // job is something long of the hub's own, cut into slices: step does one and reports whether it is
 // done.

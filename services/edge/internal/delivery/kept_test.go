@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 )
 
 // fieldsOf gives each field of a struct a value that is not zero, one at a time.
@@ -36,6 +37,8 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
 		case reflect.Pointer:
 			f.Set(reflect.New(f.Type().Elem()))
+		case reflect.Struct:
+			f.Set(reflect.ValueOf(gaps.Gap{To: 1}))
 		default:
 			t.Fatalf("no value of %s", name)
 		}
@@ -47,7 +50,7 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 // What few connections and positions have takes no memory of those that have none of it, and none
 // of it is forgotten while a connection or a position has it.
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
 	slot, _ := h.Open()
 	c := h.conns.get(slot)
 	fieldsOf(t, h.conns.more(c), []string{"byRef"}, func(name string) { // it goes with byID
@@ -63,7 +66,7 @@ func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h.conns.less(c) // is nothing
 	tr := &track{trackMore: noTrackMore}
 	// What the others say goes with one of those that are looked at.
-	fieldsOf(t, h.tracks.more(tr), []string{"holeFrom", "holeDue", "holeCode", "asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
+	fieldsOf(t, h.tracks.more(tr), []string{"asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
 		m := tr.trackMore
 		if h.tracks.less(tr); tr.trackMore != m {
 			t.Errorf("a position's %s is forgotten", name)
@@ -81,6 +84,13 @@ func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 		t.Error("a position that has nothing rare takes memory for it")
 	}
 	h.tracks.less(tr) // is nothing
+}
+
+// spendPace has those who are behind have their part of the millisecond.
+func spendPace(h *Hub, now int64) {
+	h.replay.pace.Most = 1
+	h.replay.pace.Exhausted(now)
+	h.replay.pace.Spend(1)
 }
 
 // A loop does not sleep while its hub has something for it to do, whatever that is, and sleeps when
@@ -101,14 +111,14 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"a job":                {func(h *Hub) { h.jobs.Push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
 			h.replay.runnable.Push(runner{})
-			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)
+			spendPace(h, h.now)
 		}, false, false},
 		"somebody behind who had a part of the last millisecond": {func(h *Hub) {
 			h.replay.runnable.Push(runner{})
-			h.lim.ReplayPace, h.replay.replayed, h.replay.replayedIn = 1, 1, h.now/int64(time.Millisecond)-1
+			spendPace(h, h.now-int64(time.Millisecond))
 		}, true, true},
 	} {
-		h := New(Config{PolicyFor: policy.NewTable(nil).For})
+		h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
 		h.SetTime(int64(time.Hour), wallStart)
 		one.set(h)
 		if h.Busy() != one.busy || h.Queued() != one.queued {

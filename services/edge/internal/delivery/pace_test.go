@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 )
 
 // Those who are behind get so many messages in a millisecond; what is live is not held back by
@@ -12,10 +13,11 @@ import (
 func TestThoseBehindArePaced(t *testing.T) {
 	const pace, messages = 100, 2000
 	w := newWorld(t, Limits{ReplayPace: pace})
-	if w.h.replay.replayed, w.h.replay.replayedIn = pace, w.h.now/int64(time.Millisecond); w.h.Paced() {
+	w.h.replay.pace.Exhausted(w.h.now)
+	if w.h.replay.pace.Spend(pace); w.h.Paced() {
 		t.Fatal("nobody is behind, and the loop waits for the millisecond to be over")
 	}
-	w.h.replay.replayed = 0
+	w.h.replay.pace = replay.Pace{Most: pace}
 	w.mesh.Append("room/1", payloads(0, messages)...)
 	late, live := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})
 	live.subscribe(&wirev1.Subscribe{Id: 1, Filter: "talk/1"})

@@ -95,8 +95,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
 		}
 	}
-	if h.replay.pinned != 0 || h.replay.reads.Taken() != 0 {
-		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Taken())
+	if h.replay.pinned != 0 || h.replay.reads.Topics() != 0 {
+		t.Fatalf("%d ranges are held, %d reads", h.replay.pinned, h.replay.reads.Topics())
 	}
 }
 
@@ -151,10 +151,10 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	}
 }
 
-// A hub that is given nothing but what it can't do without works, with the defaults.
+// A hub that is given nothing but its settings works.
 func TestDefaults(t *testing.T) {
-	h := New(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, Subscriptions: -1}})
-	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.Subscriptions != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
+	h := newHub(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, ReadBytes: -1}})
+	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.ReadBytes != 128<<10 || l.WildcardTopics != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
 		t.Fatalf("%+v", l)
 	}
 	if h.cfg.Unknown() != nil || h.cfg.Refuses("x") != nil || h.cfg.Path(1).RTT != 0 || h.Busy() || h.Queued() || h.Drained() || h.Draining() || h.Gen(7) != 0 {
@@ -167,7 +167,7 @@ func TestDefaults(t *testing.T) {
 func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	const backlog = 10*replaySlice + 5
 	mesh := &still{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -108,7 +109,7 @@ func TestTheRestIsRankedOut(t *testing.T) {
 	w.mesh.Send("top/1", "1", "2", "9", "3", "8", "4")
 	w.rankAll()
 	c.expect("Progress top/1 1..2 RANKED_OUT", "Progress top/1 4..4 RANKED_OUT", "top/1/3 subs=[1] score=9", "top/1/5 subs=[1] score=8")
-	w.pass(holeDelay)
+	w.pass(gaps.Delay)
 	c.expect("top/1/3 attempt=1 subs=[1]", "top/1/5 attempt=1 subs=[1]", "Progress top/1 6..6 RANKED_OUT")
 	if n := w.h.Stats().Drops[wirev1.Code_CODE_RANKED_OUT]; n != 4 {
 		t.Fatalf("%d counted", n)
@@ -244,7 +245,7 @@ func TestNothingIsLeftToRank(t *testing.T) {
 	w.settle()
 	w.mesh.Retain("feed/1", 4)
 	w.rankAll()
-	w.pass(holeDelay)
+	w.pass(gaps.Delay)
 	c.expect("Progress feed/1 1..3 RETENTION")
 }
 

@@ -260,7 +260,7 @@ func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
 	if !t.first.filtered && len(t.also) == 0 {
 		return false
 	}
-	d.hub.looked(len(e.Messages))
+	d.hub.addCost(len(e.Messages))
 	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && d.hub.judge(t, m) == unjudged })
 }
 

@@ -9,14 +9,12 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
-	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
-	// replaySlice is how many messages one track that is behind gets at most before the others have
-	// their turn.
-	replaySlice = 64
+	replaySlice = replay.Slice
 	// readAgain is when a failed read is tried again.
 	readAgain = 500 * time.Millisecond
 	// fewAfter is when a window with less than half of its room is read for after all: its client
@@ -32,11 +30,9 @@ const (
 type replayer struct {
 	hub      *Hub
 	runnable walk.FIFO[runner] // behind, and able to go on
-	reads    slab.Pool[topicReads]
+	reads    replay.Reads[trackRef]
+	pace     replay.Pace
 	pinned   int // ranges held by tracks
-	// replayed are messages that those who are behind got in a millisecond, replayedIn.
-	replayed   int
-	replayedIn int64
 }
 
 // enqueue puts a track that is behind in line.
@@ -58,7 +54,7 @@ func (r *replayer) enqueueGroup(n *member) {
 
 // slice lets the next track in line go on, and says how much it did.
 func (r *replayer) slice() int {
-	if r.paced() {
+	if r.pace.Exhausted(r.hub.now) {
 		return 0
 	}
 	next, ok := r.runnable.Pop()
@@ -78,7 +74,7 @@ func (r *replayer) slice() int {
 	}
 	if t.rank != nil {
 		n := r.hub.ranked.goOn(t)
-		r.replayed += n
+		r.pace.Spend(n)
 		return 1 + n
 	}
 	if t.rng == nil {
@@ -86,7 +82,7 @@ func (r *replayer) slice() int {
 		return 1
 	}
 	n := r.handOn(t)
-	r.replayed += n
+	r.pace.Spend(n)
 	return 1 + n
 }
 
@@ -96,11 +92,11 @@ func (r *replayer) ask(t *track) {
 	if t.retryAt > r.hub.now && !t.few {
 		return
 	}
-	room, enough := r.roomToRead(t)
-	if !room || !enough && !t.waited() {
+	room := r.roomToRead(t)
+	if !room.Some || !room.Enough && !t.waited() {
 		r.waitFor(t)
 		switch {
-		case room:
+		case room.Some:
 			r.readFewSoon(t)
 		case !t.few:
 			// whoever waits for little room keeps its place: others may use up each bit of it at
@@ -109,7 +105,7 @@ func (r *replayer) ask(t *track) {
 		}
 		return
 	}
-	if enough {
+	if room.Enough {
 		r.noRetry(t)
 	}
 	from, size := t.pos+1, r.hub.lim.ReadBytes
@@ -125,35 +121,25 @@ func (r *replayer) ask(t *track) {
 // waited says that the track goes on, with whatever room its window has, until that is full.
 func (t *track) waited() bool { return t.few && t.retryAt == 0 }
 
-// roomToRead reports whether there is room for a message that is behind, and whether there is
-// enough for reading on to be worth it: half of a window.
-func (r *replayer) roomToRead(t *track) (room, enough bool) {
+// roomToRead is the room for messages that are behind.
+func (r *replayer) roomToRead(t *track) replay.Room {
 	c := t.c
-	room, enough = r.hub.drained(c) && r.near(t, t.pos+1), true
+	room := replay.Room{Some: r.hub.drained(c) && r.near(t, t.pos+1), Enough: true}
 	if t.ack {
-		left := c.window - min(c.window, c.unacked)
-		room, enough = room && left > 0, left >= max(1, c.window/2)
-		if w := uint32(t.window); w > 0 {
-			left = w - min(w, t.unacked)
-			room, enough = room && left > 0, enough && left >= max(1, w/2)
+		if room = room.In(c.window, c.unacked); t.window > 0 {
+			room = room.In(uint32(t.window), t.unacked)
 		}
 	}
-	return room, enough
+	return room
 }
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
 	ts := r.hub.topics.byName.Get(e.Topic)
-	if ts == nil || ts.reads == nil {
+	if ts == nil {
 		return
 	}
-	waiting := ts.reads.from[e.From]
-	delete(ts.reads.from, e.From)
-	if len(ts.reads.from) == 0 {
-		r.reads.Give(ts.reads)
-		ts.reads = nil
-	}
-	if len(waiting) > 0 {
+	if waiting := r.reads.Arrived(&ts.reads, e.From); len(waiting) > 0 {
 		r.hub.jobs.Push(&arrival{e: e, waiting: waiting})
 	}
 }
@@ -179,7 +165,7 @@ func (j *arrival) next() (t trackRef) {
 }
 
 func (j *arrival) step(h *Hub) bool {
-	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.toll() {
+	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.takeCost() {
 		if t := j.next().get(); t != nil {
 			h.replay.arrived(t, j)
 		}
@@ -363,19 +349,8 @@ func (r *replayer) notWaiting(t *track) {
 // Those who are behind could have all of a loop's time, and of the cores that their clients need:
 // so together they get a number of messages in a millisecond, and what is live has the rest.
 
-// paced says that those who are behind have had theirs, until the next millisecond.
-func (r *replayer) paced() bool {
-	if r.hub.lim.ReplayPace <= 0 {
-		return false
-	}
-	if in := r.hub.now / int64(time.Millisecond); in != r.replayedIn {
-		r.replayedIn, r.replayed = in, 0
-	}
-	return r.replayed >= r.hub.lim.ReplayPace
-}
-
 // Paced says that somebody waits for the next millisecond, of the clock that SetTime tells.
-func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.paced() }
+func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.pace.Exhausted(h.now) }
 
 // A session is sent nothing more than Limits.Span seqs behind the first one that it has not
 // settled. A message that timed out as often as it is sent on one connection waits for the next
@@ -414,13 +389,7 @@ func (r *replayer) tendFirst(t *track) {
 func (r *replayer) read(t *track, from uint64, size int) {
 	ts := t.topic
 	r.hub.tracks.more(t).asked, t.reading = from, true
-	if ts.reads == nil {
-		ts.reads = r.reads.Take()
-		ts.reads.from = map[uint64][]trackRef{}
-	}
-	waiting := ts.reads.from[from]
-	ts.reads.from[from] = append(waiting, t.ref())
-	if len(waiting) == 0 {
+	if r.reads.Wait(&ts.reads, from, t.ref()) {
 		r.hub.stats.LogReads++
 		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
 	}
@@ -479,7 +448,7 @@ func (r *replayer) sendAgain(t *track, m *exchange.Message) {
 	if t.win != nil {
 		c.timedOut -= min(c.timedOut, uint32(t.win.Unpark(false, m.Seq, nil)))
 	}
-	r.hub.windows.opened(t, m, uint16(min(attempts, 65535)))
+	r.hub.windows.add(t, m, uint16(min(attempts, 65535)))
 	t.win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
 	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
 	r.hub.push(c, &it)

@@ -65,7 +65,7 @@ func (z *sessionKeeper) save(c *conn) {
 const (
 	saveSlice    = 128
 	lookSlice    = 256
-	collectLooks = 256 * looksAsOne
+	collectLooks = 256 * itemsPerUnit
 )
 
 // collect makes a write of what has changed, at most so many cursors.
@@ -94,11 +94,11 @@ func (z *sessionKeeper) collect(s *session, most int) *meshv1.SessionWrite {
 // encodeCursor takes the attempts of what is un-ACKed now into account.
 func (z *sessionKeeper) encodeCursor(t *track) *meshv1.SessionCursor {
 	out := t.cur.Encode(strings.Clone(t.topic.name))
-	z.hub.looked(len(out.GetAcked()) + len(out.GetAttempts()))
+	z.hub.addCost(len(out.GetAcked()) + len(out.GetAttempts()))
 	if t.win == nil {
 		return out
 	}
-	z.hub.looked(len(t.win.Live()))
+	z.hub.addCost(len(t.win.Live()))
 	t.win.AddAttempts(out)
 	return out
 }
@@ -155,7 +155,7 @@ func (z *sessionKeeper) resumeTrack(t *track, epoch uint64) {
 	more := z.hub.tracks.more(t)
 	cur, size := t.c.sess.Take(t.topic.name)
 	more.cur = cur
-	z.hub.looked(size)
+	z.hub.addCost(size)
 	if t.cur == nil || t.cur.Epoch != epoch {
 		more.cur = &cursor.Cursor{Epoch: epoch}
 		z.cursorChanged(t)
@@ -171,7 +171,7 @@ func (z *sessionKeeper) giveUp(t *track, m *exchange.Message, attempts uint32, w
 		return
 	}
 	z.hub.stats.DeadLetters++
-	z.hub.looked(len(m.Body()) / bytesAsOne * looksAsOne)
+	z.hub.addCost(len(m.Body()) / bytesAsOne * itemsPerUnit)
 	t.c.sess.GiveUp(m, attempts, why, z.hub.wall)
 	t.cur.Settle(m.Seq, m.Seq)
 	z.cursorChanged(t)

@@ -138,8 +138,8 @@ func TestCrossingsAreBounded(t *testing.T) {
 	for _, ok := r.Take(); ok; _, ok = r.Take() {
 		n++
 	}
-	if s := w.h.Stats(); n != report.SlowMost || s.HeldBack != 21 || s.Stuck != report.SlowMost+21 || s.QueuesBySize[0] != s.Stuck || s.KernelBytes != 4000*s.Stuck {
-		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stuck, s.QueuesBySize[0], s.KernelBytes)
+	if s := w.h.Stats(); n != report.SlowMost || s.HeldBack != 21 || s.Stalled != report.SlowMost+21 || s.QueuesBySize[0] != s.Stalled || s.KernelBytes != 4000*s.Stalled {
+		t.Fatalf("%d were told of, %d held back; %d are stuck, %d owe, the kernel holds %d", n, s.HeldBack, s.Stalled, s.QueuesBySize[0], s.KernelBytes)
 	}
 }
 

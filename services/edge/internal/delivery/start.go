@@ -64,7 +64,7 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 	}
 	for n < teardownSlice && !j.placing.Done() {
 		did, err := j.placing.Step(s.start, &s.answer, j, &b.hub.cost)
-		if n += did + b.hub.toll(); err != nil {
+		if n += did + b.hub.takeCost(); err != nil {
 			b.hub.refuseSub(s, err)
 			return n, false
 		}
@@ -79,7 +79,7 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 	for n < teardownSlice && j.at < len(j.placing.Places) {
 		b.startTrack(s, &j.placing.Places[j.at])
 		j.at++
-		n += 1 + b.hub.toll()
+		n += 1 + b.hub.takeCost()
 	}
 	if j.at < len(j.placing.Places) {
 		return n, false

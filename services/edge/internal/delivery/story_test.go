@@ -43,7 +43,7 @@ func newWorld(t tester, lim Limits) *world {
 		{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true, MaxPayload: 64}},
 	})
 	w.mesh = upstreamtest.New(func(e exchange.Event) { w.mail = append(w.mail, e) })
-	w.h = New(Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
+	w.h = newHub(Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
 	w.pass(0)
 	return w
 }

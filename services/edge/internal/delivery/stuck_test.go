@@ -40,11 +40,11 @@ func TestWhoTakesNothingIsClosed(t *testing.T) {
 	w.h.cfg.Gate.Holds(w.h.cfg.Loop, 100)
 	c := w.stuck()
 	w.look(nothing, 58*time.Second, c)
-	if s := w.h.Stats(); s.StuckCloses != 0 || s.Stuck != 1 {
+	if s := w.h.Stats(); s.StallCloses != 0 || s.Stalled != 1 {
 		t.Fatalf("%+v", s)
 	}
 	w.look(nothing, 5*time.Second, c)
-	if s := w.h.Stats(); s.StuckCloses != 1 || s.Closes[wirev1.Code_CODE_SLOW_CONSUMER] != 1 || s.QueuedBytes != 0 || s.KernelBytes != 0 || !w.h.Status(c.slot).Overdue {
+	if s := w.h.Stats(); s.StallCloses != 1 || s.Closes[wirev1.Code_CODE_SLOW_CONSUMER] != 1 || s.QueuedBytes != 0 || s.KernelBytes != 0 || !w.h.Status(c.slot).Overdue {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -57,7 +57,7 @@ func TestWhoTakesLittleIsNotClosed(t *testing.T) {
 	w.look(func() uint64 { return uint64(w.now / int64(50*time.Second)) }, 20*time.Minute, c)
 	w.h.StallEnded(c.slot)
 	w.look(nothing, 59*time.Second, c)
-	if s := w.h.Stats(); s.StuckCloses != 0 || s.Closes != (ByCode{}) {
+	if s := w.h.Stats(); s.StallCloses != 0 || s.Closes != (ByCode{}) {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -72,18 +72,18 @@ func TestManyWhoTakeNothingAreClosedAtAPace(t *testing.T) {
 		all = append(all, w.stuck())
 	}
 	w.look(nothing, 110*time.Second, all...)
-	if s := w.h.Stats(); s.StuckCloses > 1 || s.SparedStuck[linkhealth.Together] == 0 {
+	if s := w.h.Stats(); s.StallCloses > 1 || s.SparedStalled[linkhealth.Together] == 0 {
 		// the first is alone when it is judged
-		t.Fatalf("%d are closed, spared %v", s.StuckCloses, s.SparedStuck)
+		t.Fatalf("%d are closed, spared %v", s.StallCloses, s.SparedStalled)
 	}
 	w.look(nothing, 70*time.Second, all...)
-	if s := w.h.Stats(); s.StuckCloses < 2 || s.StuckCloses > 8 || s.SparedStuck[linkhealth.Capped] == 0 {
-		t.Fatalf("%d are closed, spared %v", s.StuckCloses, s.SparedStuck)
+	if s := w.h.Stats(); s.StallCloses < 2 || s.StallCloses > 8 || s.SparedStalled[linkhealth.Capped] == 0 {
+		t.Fatalf("%d are closed, spared %v", s.StallCloses, s.SparedStalled)
 	}
 	w.h.Late()
-	closed := w.h.Stats().StuckCloses
+	closed := w.h.Stats().StallCloses
 	w.look(nothing, 9*time.Second, all...)
-	if s := w.h.Stats(); s.StuckCloses != closed {
+	if s := w.h.Stats(); s.StallCloses != closed {
 		t.Fatal("a late edge closes clients that may have waited for it")
 	}
 }

@@ -341,7 +341,7 @@ func (j *ending) dropTracks(h *Hub, s *sub) bool {
 	}
 	j.at = min(j.at, n)
 	var parted []*meshv1.SessionCursor
-	for n := 0; j.at > 0 && n < teardownSlice; n += 1 + h.toll() {
+	for n := 0; j.at > 0 && n < teardownSlice; n += 1 + h.takeCost() {
 		j.at--
 		t := at(j.at)
 		if !t.has(s) || h.tracks.unshare(t, s) {
@@ -376,7 +376,7 @@ func (j *ending) dropFilter(h *Hub, s *sub) bool {
 	c, sess := s.c, s.c.sess
 	w := sess.Write()
 	if !j.removal.Begun() {
-		h.looked(c.subs.Len())
+		h.addCost(c.subs.Len())
 		for _, o := range c.subs.All() {
 			if o != s && o.kind == kindSession && o.filter() == s.filter() {
 				return true

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
 )
@@ -26,11 +27,8 @@ type topicState struct {
 	// wildAt is how far wildcards.log was followed: wildcard subscriptions before it have their
 	// track here.
 	wildAt uint64
-	reads  *topicReads // nil: nobody waits for the log
+	reads  *replay.Topic[trackRef] // nil: nobody waits for the log
 }
-
-// topicReads are the tracks that wait for a range of the log, by its first seq.
-type topicReads struct{ from map[uint64][]trackRef }
 
 // Name and Next are for hub.topics.
 func (ts *topicState) Name() string       { return ts.name }
@@ -87,9 +85,7 @@ func (h *Hub) letGoTopic(ts *topicState) {
 	if ts.tracks.Len() == 0 && ts.exact == 0 && h.fan.ts != ts {
 		h.topics.byName.Drop(ts)
 		h.texts.Drop(ts.name)
-		if ts.reads != nil {
-			h.replay.reads.Give(ts.reads)
-		}
+		h.replay.reads.Forget(&ts.reads)
 		h.topics.slab.Free(ts)
 	}
 }

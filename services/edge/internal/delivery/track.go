@@ -2,13 +2,13 @@ package delivery
 
 import (
 	"slices"
-	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
 
@@ -49,7 +49,7 @@ type track struct {
 	told bool
 	lags bool // in lagging.tracks
 
-	// epoch and pos: everything up to pos was handed on or named as a hole. epoch 0: nothing known
+	// epoch and pos: everything up to pos was handed on or is part of a gap. epoch 0: nothing known
 	// yet, the next message says.
 	epoch, pos uint64
 
@@ -71,10 +71,7 @@ type trackMore struct {
 	also []*sub // that share it, but for the first
 	win  *unacked.Window
 
-	// A hole that the client has not been told of: before the next Message, or at holeDue.
-	holeFrom, holeTo uint64
-	holeDue          int64
-	holeCode         wirev1.Code
+	gap gaps.Gap // that the client has not been told of
 
 	asked uint64 // first seq of the range that is waited for
 	// of the message that is read because the track stands still behind it; 0: none is
@@ -123,7 +120,7 @@ func (p *tracks) more(t *track) *trackMore {
 // less gives trackMore back where nothing is in it.
 func (p *tracks) less(t *track) {
 	m := t.trackMore
-	if m != noTrackMore && m.also == nil && m.win == nil && m.holeTo == 0 && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && m.first == 0 && !t.held && !t.reading {
+	if m != noTrackMore && m.also == nil && m.win == nil && !m.gap.IsOpen() && m.retryAt == 0 && !m.few && m.rng == nil && m.latest == nil && m.cur == nil && m.rank == nil && !m.changed && !m.unnamed && m.first == 0 && !t.held && !t.reading {
 		p.mores.Give(m)
 		t.trackMore = noTrackMore
 	}
@@ -150,9 +147,6 @@ func (p *tracks) nextGen() uint32 {
 	return p.gens
 }
 
-// holeDelay is how long a hole may go unnamed on a quiet topic.
-const holeDelay = 10 * time.Second
-
 // ids are the client's numbers of the subscriptions that are open.
 func (t *track) ids(dst []uint32) []uint32 {
 	if t.first.open {
@@ -177,9 +171,9 @@ func (t *track) hasID(id uint32) bool {
 	return t.first.id == id || slices.ContainsFunc(t.also, func(s *sub) bool { return s.id == id })
 }
 
-// settle works out what the subscriptions together ask for.
-func (p *tracks) settle(t *track) {
-	p.hub.looked(len(t.also))
+// combine works out what the subscriptions together ask for.
+func (p *tracks) combine(t *track) {
+	p.hub.addCost(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	alike := true
 	for i := -1; i < len(t.also); i++ {
@@ -219,7 +213,7 @@ const manyOf = 16
 func (p *tracks) of(c *conn, ts *topicState) []*track {
 	if c.byTop != nil {
 		all := c.byTop[ts]
-		p.hub.looked(len(all))
+		p.hub.addCost(len(all))
 		return all
 	}
 	p.found = p.found[:0]
@@ -249,7 +243,7 @@ func (p *tracks) add(s *sub, ts *topicState) *track {
 		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(ts.tracks.Len()), atConn: uint32(c.tracks.Len()),
 		gen: p.nextGen(), trackMore: noTrackMore,
 	}
-	p.settle(t)
+	p.combine(t)
 	ts.tracks.Append(&p.hub.arrays, t)
 	p.link(c, t)
 	return t
@@ -294,7 +288,7 @@ func (p *tracks) share(t *track, s *sub) {
 	if !t.has(s) {
 		more := p.more(t)
 		more.also = append(more.also, s)
-		p.settle(t)
+		p.combine(t)
 	}
 }
 
@@ -313,7 +307,7 @@ func (p *tracks) unshare(t *track, s *sub) bool {
 		p.more(t).also = nil
 		p.less(t)
 	}
-	p.settle(t)
+	p.combine(t)
 	return true
 }
 

@@ -69,7 +69,7 @@ func (h *Hub) trim(c *conn) {
 	h.trimDurable(c, held/2)
 	if c.state == stateOpen {
 		h.trimOldest(c, held/2)
-		h.looked(3 * int(c.out.Len()))
+		h.addCost(3 * int(c.out.Len()))
 		c.out.Compact()
 		c.out.Shrink()
 	}
@@ -91,7 +91,7 @@ func (h *Hub) trimDurable(c *conn, goal int) {
 			continue
 		}
 		if it.Stream() == nil {
-			h.looked(looksAsOne)
+			h.addCost(itemsPerUnit)
 			h.unassign(c, i-1)
 			continue
 		}
@@ -152,7 +152,7 @@ func (h *Hub) wait(t *track, e *unacked.Entry) {
 	h.wheel.Sooner(t.c.slot, e.Due)
 }
 
-// trimOldest turns messages of subscriptions with DROP_OLDEST into named holes, the oldest first.
+// trimOldest turns messages of subscriptions with DROP_OLDEST into gaps, the oldest first.
 func (h *Hub) trimOldest(c *conn, goal int) {
 	q, gap, to := &c.out, sendq.NoGap, uint64(0)
 	for i := uint32(0); i < q.Len() && q.Held() > goal; i++ {
@@ -166,7 +166,7 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 		}
 		from, n := it.Message().Seq, uint64(it.Count())
 		h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, n)
-		h.looked(looksAsOne)
+		h.addCost(itemsPerUnit)
 		begin := from
 		if gap != sendq.NoGap && q.At(gap).Stream() == &t.Stream && to+1 == from {
 			begin = q.At(gap).From()
@@ -182,7 +182,7 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 // socket is reset.
 func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
 	h.close(c, why, text)
-	h.looked(int(c.out.Len()))
+	h.addCost(int(c.out.Len()))
 	c.out.DropAll(int(c.out.Len()))
 	c.out.Resume()
 	c.deadline = h.now // it has had its time
@@ -239,7 +239,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 	case s == nil:
 		return h.unassign(x.c, i)
 	case m.Epoch != trackOf(s).epoch:
-		return false // its hole could not be named any more
+		return false // its gap could not be named any more
 	case it.Again():
 		return h.skipAgain(x.c, i)
 	default:
@@ -279,15 +279,15 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 		return false
 	}
 	c.out.DropFirst(i)
-	e.Queued = false // leaves looks for nothing in the queue
+	e.Queued = false // remove looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	h.sessions.giveUp(t, m, uint32(e.Attempt), wirev1.Code_CODE_EXPIRED)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
-	h.windows.leaves(t, e)
+	h.windows.remove(t, e)
 	return true
 }
 
-// skipFirst turns a first delivery into a named hole.
+// skipFirst turns a first delivery into a gap.
 func (h *Hub) skipFirst(x *expiry, i uint32) {
 	it := x.c.out.At(i)
 	t, m, attempts := trackOf(it.Stream()), it.Message(), uint32(it.Attempt())
@@ -297,7 +297,7 @@ func (h *Hub) skipFirst(x *expiry, i uint32) {
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	x.gap = h.gaps.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
 	x.track, x.to = t, m.Seq
-	h.windows.unopened(t, m.Seq)
+	h.windows.takeBack(t, m.Seq)
 	if t.cur != nil {
 		h.sessions.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 	}

@@ -1,6 +1,9 @@
 package delivery
 
-import "github.com/pushmesh/pushmesh/services/edge/internal/walk"
+import (
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+)
 
 // waker looks at the tracks and groups of connections that wait for a window or the queue, once one
 // of those has opened.
@@ -103,13 +106,13 @@ func (q *waker) goesOn(c *conn, at int) bool {
 		q.hub.gaps.tryLatest(t) // which tends to what it stands still behind
 		return true
 	}
-	room, enough := q.hub.replay.roomToRead(t)
-	if room && (enough || t.waited()) {
+	room := q.hub.replay.roomToRead(t)
+	if room.Some && (room.Enough || t.waited()) {
 		q.hub.replay.notWaiting(t)
 		q.hub.replay.enqueue(t)
 		return true
 	}
-	if room {
+	if room.Some {
 		q.hub.replay.readFewSoon(t)
 	} else {
 		q.hub.replay.tendFirst(t)
@@ -139,10 +142,6 @@ type runner struct {
 	g *member
 }
 
-// turnsOfAWindow is in how many turns a window or the queue's part for those who are behind is
-// given out, where several may want some of it.
-const turnsOfAWindow = 8
-
 // turnOf is how many messages one of several tracks and groups of a connection may hand on before
 // the others have their turn.
 func (r *replayer) turnOf(c *conn, ack bool) int {
@@ -153,5 +152,5 @@ func (r *replayer) turnOf(c *conn, ack bool) int {
 	if ack {
 		room = min(room, int(c.window))
 	}
-	return min(max(room/turnsOfAWindow, 1), replaySlice)
+	return replay.Turn(room)
 }

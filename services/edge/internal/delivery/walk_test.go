@@ -306,7 +306,7 @@ func TestTooManyOfAFieldAreRefusedUndecoded(t *testing.T) {
 func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *conn) {
 	t.Helper()
 	mesh = &teller{}
-	h = New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: groups * each, Subscriptions: groups}})
+	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: groups * each, Subscriptions: groups}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
@@ -401,7 +401,7 @@ func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 func TestMembersAreCountedInSlices(t *testing.T) {
 	const conns = 1000
 	mesh := &teller{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	var slots []uint32

@@ -30,7 +30,7 @@ const (
 func newWalked(t *testing.T) *walked {
 	t.Helper()
 	mesh := &teller{}
-	h := New(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
+	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
@@ -111,7 +111,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"what waits in a group":       {walkedItems, func(w *walked) { w.h.groups.handOn(w.g, 1) }},
 		"what a member does not read": {walkedItems, func(w *walked) { w.h.groups.recall(w.g) }},
 		"the end of a membership":     {4 * walkedItems, func(w *walked) { w.h.groups.leave(w.g) }},
-		"an assignment":               {walkedItems * looksAsOne, func(w *walked) { w.assign(2*walkedItems + 1) }},
+		"an assignment":               {walkedItems * itemsPerUnit, func(w *walked) { w.assign(2*walkedItems + 1) }},
 		"an ACK of what had timed out": {walkedItems, func(w *walked) {
 			win := w.at("room/1").win
 			for seq := range uint64(walkedItems) {
@@ -125,9 +125,9 @@ func TestEachWalkCounts(t *testing.T) {
 		"the end of a track":                  {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), true) }},
 		"last words":                          {3 * walkedItems, func(w *walked) { w.c.out.KeepAnswers() }},
 		"a cut":                               {3 * walkedItems, func(w *walked) { w.h.cut(w.c, wirev1.Code_CODE_MEMORY_BUDGET, "") }},
-		"a payment":                           {(3*3 + 2*looksAsOne - 1) * walkedItems, func(w *walked) { w.h.trim(w.c) }},
-		"what is given back to a group":       {walkedItems * looksAsOne, func(w *walked) { w.h.trimDurable(w.c, 0) }},
-		"what is paid by dropping the oldest": {walkedItems * looksAsOne, func(w *walked) { w.h.trimOldest(w.c, 0) }},
+		"a payment":                           {(3*3 + 2*itemsPerUnit - 1) * walkedItems, func(w *walked) { w.h.trim(w.c) }},
+		"what is given back to a group":       {walkedItems * itemsPerUnit, func(w *walked) { w.h.trimDurable(w.c, 0) }},
+		"what is paid by dropping the oldest": {walkedItems * itemsPerUnit, func(w *walked) { w.h.trimOldest(w.c, 0) }},
 		"room for one more": {2 * walkedItems, func(w *walked) {
 			w.h.gaps.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
 		}},
@@ -149,7 +149,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"one that overtakes all others": {2 * walkedItems, func(w *walked) {
 			w.h.push(w.c, fresh("room/3", 9))
 		}},
-		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.settle(w.at("room/1")) }},
+		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.combine(w.at("room/1")) }},
 		"who of many wants a message": {walkedSubs, func(w *walked) {
 			tr := w.at("room/1")
 			tr.kind = kindOwn
@@ -175,7 +175,7 @@ func TestEachWalkCounts(t *testing.T) {
 			w := newWalked(t)
 			w.h.cost.Items = 0
 			one.do(w)
-			if n := int(w.h.cost.Items); n < one.items || n > 8*one.items+64*looksAsOne {
+			if n := int(w.h.cost.Items); n < one.items || n > 8*one.items+64*itemsPerUnit {
 				t.Fatalf("it counts for %d items, and walks over %d", n, one.items)
 			}
 		})

@@ -67,7 +67,7 @@ func (h *Hub) judge(t *track, m *exchange.Message) verdict {
 			all = one
 		}
 	}
-	h.looked(len(t.also))
+	h.addCost(len(t.also))
 	return all
 }
 
@@ -123,7 +123,7 @@ func (f *fanout) sharing(s *sub, name string) []*sub {
 			f.shared = append(f.shared, o)
 		}
 	}
-	f.hub.looked(s.c.subs.Len())
+	f.hub.addCost(s.c.subs.Len())
 	return f.shared
 }
 
@@ -189,6 +189,6 @@ func (f *fanout) address(it *sendq.Item, subs []*sub) {
 			f.hub.ids = append(f.hub.ids, s.id)
 		}
 	}
-	f.hub.looked(len(subs))
+	f.hub.addCost(len(subs))
 	it.ForSubscriptions(lowest, f.hub.ids, len(subs) > 1 && len(f.hub.ids) > 0)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -24,7 +25,7 @@ func TestOnlyWhatPassesComes(t *testing.T) {
 	w.mesh.Live(upstreamtest.Run("talk", 0, 0, "6", "7", "8")...)
 	w.mesh.Live(upstreamtest.Run("talk/x", 0, 0, "7", "8")...)
 	c.expect("Progress room/1 1..2 FILTERED", "room/1/3 subs=[1]", "talk=7 subs=[2]", "talk/x=8 subs=[3]")
-	w.pass(holeDelay)
+	w.pass(gaps.Delay)
 	c.expect("Progress room/1 4..4 FILTERED")
 	if n := w.h.Stats().Drops[wirev1.Code_CODE_FILTERED]; n != 6 {
 		t.Errorf("%d counted, want 6", n)
@@ -134,7 +135,7 @@ func TestConflateComesAfterTheFilter(t *testing.T) {
 	w.mesh.Send("room/1", "4", "5", "1", "6", "1", "1")
 	c.reads("Progress room/1 3..3 FILTERED", "room/1/4 subs=[1]", "Progress room/1 5..5 CONFLATED", "Progress room/1 6..6 FILTERED", "room/1/7 subs=[1]")
 	c.slow = false
-	w.pass(holeDelay)
+	w.pass(gaps.Delay)
 	c.expect("Progress room/1 8..9 FILTERED")
 }
 
@@ -199,7 +200,7 @@ func TestFilteredSubscribersSeeWhatPasses(t *testing.T) {
 		}
 		c.slow = false
 		sent = append(sent, 5)
-		w.mesh.Send("room/1", "5") // shows a hole that is left
+		w.mesh.Send("room/1", "5") // shows a gap that is left
 		for range 40 {
 			w.settle()
 			c.take()

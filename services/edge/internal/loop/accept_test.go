@@ -19,7 +19,7 @@ func behind(t *testing.T, n int, lim admission.Limits) (*admission.Door, []*Loop
 	door := admission.New(lim)
 	loops, err := NewAll(Config{
 		EdgeID: "edge", Mesh: upstreamtest.New(func(exchange.Event) {}), PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller,
-		Door: door, Limits: Limits{HandshakeTimeout: patience},
+		Door: door, Limits: usual(Limits{}),
 	}, n)
 	if err != nil {
 		t.Fatal(err)

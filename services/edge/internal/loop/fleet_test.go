@@ -41,7 +41,7 @@ func newFleet(t *rapid.T, sender func() (poll.Sender, error)) *fleet {
 	// Queues are short, so that messages are dropped out of their middle, and connections read on
 	// from the log.
 	lim := Limits{QueueMessages: 12, QueueBytes: 128 << 10, ReadBytes: 64 << 10, HandshakeTimeout: time.Hour}
-	l, err := single(Config{EdgeID: "edge", Mesh: f.mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Limits: lim})
+	l, err := single(Config{EdgeID: "edge", Mesh: f.mesh, PolicyFor: patiently(), ListenAddr: "127.0.0.1:0", Poller: testPoller, Limits: usual(lim)})
 	if err != nil {
 		t.Fatal(err)
 	}

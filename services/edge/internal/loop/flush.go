@@ -118,7 +118,7 @@ func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 			l.sentSealed(b, p, 0)
 		}
 		l.hub.Stalled(b.slot, l.held(p))
-		l.watchStuck(b.slot, p)
+		l.watchStalled(b.slot, p)
 		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)

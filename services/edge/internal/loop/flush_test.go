@@ -70,6 +70,7 @@ func byHandIn(t *testing.T, cfg Config) (*Loop, *upstreamtest.Mesh) {
 	mesh := upstreamtest.New(func(e exchange.Event) { l.Post(e) })
 	cfg.EdgeID, cfg.Mesh, cfg.PolicyFor, cfg.ListenAddr, cfg.Poller = "edge", mesh, patiently(), "127.0.0.1:0", testPoller
 	cfg.Limits.HandshakeTimeout = time.Hour
+	cfg.Limits = usual(cfg.Limits)
 	l, err := single(cfg)
 	if err != nil {
 		t.Fatal(err)

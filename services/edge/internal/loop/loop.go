@@ -27,7 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
-// Limits of a loop; zero values take the defaults.
+// Limits of a loop.
 type Limits = delivery.Limits
 
 // Features of this edge, as Welcome lists them.
@@ -54,7 +54,7 @@ type Config struct {
 	ListenAddr string
 	// Buffers of subscribers' sockets.
 	Buffers poll.Buffers
-	// QueueMemory is what the queues of all loops together may hold, and the kernel for stuck
+	// QueueMemory is what the queues of all loops together may hold, and the kernel for stalled
 	// sockets; 0: the limits' for each loop.
 	QueueMemory int
 	budget      *budget.Share

@@ -26,7 +26,7 @@ type peer struct {
 	reading   bool   // in loop.reads
 	deferred  bool   // in loop.deferred, and so not in reads
 	flushing  bool   // in loop.flushes
-	stuck     bool   // in loop.stuck
+	stalled   bool   // in loop.stalled
 	shut      bool   // the edge sends no more
 	ending    bool   // nothing is read or sent any more; closes ends the socket
 }
@@ -44,7 +44,7 @@ const noSocket = -1
 
 // vacant is the slot without a connection: it may still stand in the lists of the loop.
 func (p *peer) vacant() peer {
-	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stuck: p.stuck}
+	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stalled: p.stalled}
 }
 
 // open reports whether the slot has a connection that goes on.

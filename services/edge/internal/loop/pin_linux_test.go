@@ -41,7 +41,7 @@ func TestPinnedLoopsKeepToTheirCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	mesh := upstreamtest.New(func(exchange.Event) {})
-	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: cpus}, len(cpus)+1)
+	loops, err := NewAll(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: cpus, Limits: usual(Limits{})}, len(cpus)+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestPinnedLoopsKeepToTheirCPUs(t *testing.T) {
 	if len(cpus) > 1 {
 		eventually(t, "the threads ended with their loops", func() bool { return pinnedTo(t, cpus[0]) == before })
 	}
-	if l, err := single(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: []int{1<<10 - 1}}); err != nil {
+	if l, err := single(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, ListenAddr: "127.0.0.1:0", Poller: testPoller, CPUs: []int{1<<10 - 1}, Limits: usual(Limits{})}); err != nil {
 		t.Fatal(err)
 	} else if err := l.Start(t.Context()); err == nil {
 		t.Fatal("a loop runs on a CPU that is not there")

@@ -46,7 +46,7 @@ func guard(t testing.TB, pool handshake.Config, cfg Config) *guarded {
 	g.mesh = upstreamtest.New(func(e exchange.Event) { g.Post(e) })
 	cfg.EdgeID, cfg.Mesh, cfg.ListenAddr, cfg.Poller, cfg.Handshakes = "edge", g.mesh, "127.0.0.1:0", testPoller, g.pool
 	cfg.PolicyFor = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true}}}).For
-	cfg.Limits.HandshakeTimeout = cmp.Or(cfg.Limits.HandshakeTimeout, patience)
+	cfg.Limits = usual(cfg.Limits)
 	if g.Loop, err = single(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestKernelMemoryOfStuckSocketsCounts(t *testing.T) {
 			eventually(t, "both are stuck", func() bool {
 				mesh.Send("room/1", string(bytes.Repeat([]byte{byte(n)}, 64<<10)))
 				n++
-				return l.Stats().Stats.Stuck == 2
+				return l.Stats().Stats.Stalled == 2
 			})
 			eventually(t, "the kernel's memory counts", func() bool {
 				s := l.Stats()
@@ -42,7 +42,7 @@ func TestKernelMemoryOfStuckSocketsCounts(t *testing.T) {
 			}
 			eventually(t, "nothing counts", func() bool {
 				s := l.Stats()
-				return s.Stats.Stuck == 0 && s.KernelBytes == 0 && s.BudgetBytes == 0
+				return s.Stats.Stalled == 0 && s.KernelBytes == 0 && s.BudgetBytes == 0
 			})
 		})
 	}

@@ -24,9 +24,9 @@ func TestAClientThatReadsNothingIsClosed(t *testing.T) {
 			eventually(t, "it is closed", func() bool {
 				mesh.Send("room/1", payload)
 				s := l.Stats()
-				return s.StuckCloses == 1 && s.Closes[wirev1.Code_CODE_SLOW_CONSUMER] == 1 && s.Connections == 0
+				return s.StallCloses == 1 && s.Closes[wirev1.Code_CODE_SLOW_CONSUMER] == 1 && s.Connections == 0
 			})
-			if s := l.Stats(); s.KernelBytes != 0 || s.Stats.Stuck != 0 {
+			if s := l.Stats(); s.KernelBytes != 0 || s.Stats.Stalled != 0 {
 				t.Fatalf("its socket holds %d bytes", s.KernelBytes)
 			}
 		})

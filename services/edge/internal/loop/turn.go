@@ -47,27 +47,27 @@ type loopState struct {
 	buf    []byte   // what is read, for all connections
 	bufs   [][]byte // of the batch
 	sealer
-	batch    []sending // what the sender was given
-	events   []poll.Event
-	polls    bool // the poller may have more events
-	mail     []exchange.Event
-	mailAt   int
-	reads    []uint32 // slots with something to read
-	deferred []uint32 // slots that are not read before the next period
-	period   uint16   // the present one, as of the last reads
-	flushes  []uint32 // slots with something to write
-	heard    []uint32 // slots read in this turn
-	stuck    []uint32 // slots that the kernel took nothing for
-	stuckAt  int      // of those, measured next
-	slots    []uint32
-	accepts  bool // the listener may have connections
-	waits    bool // the next tick looks at the listener again
-	turned   int  // connections that were refused and are not closed yet
-	swept    bool // the loop drains: the listener is looked at once more
-	deaf     bool // the listener is closed
-	tickDue  int64
-	ticked   bool
-	ticks    bool // more timers are due
+	batch     []sending // what the sender was given
+	events    []poll.Event
+	polls     bool // the poller may have more events
+	mail      []exchange.Event
+	mailAt    int
+	reads     []uint32 // slots with something to read
+	deferred  []uint32 // slots that are not read before the next period
+	period    uint16   // the present one, as of the last reads
+	flushes   []uint32 // slots with something to write
+	heard     []uint32 // slots read in this turn
+	stalled   []uint32 // slots that the kernel took nothing for
+	stalledAt int      // of those, measured next
+	slots     []uint32
+	accepts   bool // the listener may have connections
+	waits     bool // the next tick looks at the listener again
+	turned    int  // connections that were refused and are not closed yet
+	swept     bool // the loop drains: the listener is looked at once more
+	deaf      bool // the listener is closed
+	tickDue   int64
+	ticked    bool
+	ticks     bool // more timers are due
 }
 
 // run turns until Stop.

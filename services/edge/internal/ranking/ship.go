@@ -27,7 +27,8 @@ func (k *ranking) ship() {
 		}
 		k.r.group.Go("edge-ranker-job", func(context.Context) {
 			var resp *meshv1.RankJobResponse
-			all, err := packed() // not by the ranker's goroutine: it takes a millisecond where there are 10,000
+			// not by the ranker's goroutine: it takes a millisecond where there are 10,000
+			all, err := packed()
 			if err == nil {
 				job.Packed = all
 				resp, err = k.r.cfg.Compute.Do(k.ctx, job)

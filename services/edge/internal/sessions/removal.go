@@ -13,8 +13,9 @@ import (
 // wants. The filter goes first: a session that ends in the middle of this has positions in store
 // that are of no use, and none is missing.
 type Removal struct {
-	topics  []string // that only the filter's subscription had a position at, and were not looked at
-	removed bool     // the session does not have the filter any more
+	// that only the filter's subscription had a position at, and were not looked at
+	topics  []string
+	removed bool // the session does not have the filter any more
 	search  walk.Search
 }
 

@@ -117,13 +117,12 @@ func (p *Placing[T]) place(st *Start, d Delivery[T], head exchange.Head, cost *w
 
 // placeSession is where the session stands.
 func (p *Placing[T]) placeSession(s *sessions.Session, head exchange.Head, cost *walk.Cost) (at Place[T], done bool, matched int) {
-	cur, fresh := (*cursor.Cursor)(nil), !s.Has(head.Topic)
-	if fresh {
+	if !s.Has(head.Topic) {
 		known, done, matched := p.search.Step(len(s.Filters), func(i int) bool { return topic.Match(s.Filters[i], head.Topic) })
 		if !done {
 			return at, false, matched
 		}
-		cur = &cursor.Cursor{Epoch: head.Epoch}
+		cur := &cursor.Cursor{Epoch: head.Epoch}
 		if !known {
 			// a filter of the session knows topics without a cursor: these appeared later
 			cur.Floor = head.Head

@@ -1,5 +1,5 @@
-// Package wildcards finds the subscriptions of a loop whose filters have wildcards: those that match
-// a topic, some at a time, and those that became active since a topic looked last.
+// Package wildcards finds the subscriptions of a loop whose filters have wildcards: those that
+// match a topic, some at a time, and those that became active since a topic looked last.
 package wildcards
 
 import (

@@ -12,8 +12,8 @@ type Stats struct {
 	RTT            Histogram       // what the others told
 
 	// connections closed because their client took nothing for long
-	StuckCloses uint64
-	SparedStuck [Reasons]uint64 // times that one was not closed, by why
+	StallCloses   uint64
+	SparedStalled [Reasons]uint64 // times that one was not closed, by why
 }
 
 // Watch judges the links of one loop's connections, and says which of them are to be closed.
@@ -51,16 +51,17 @@ const onTheWay = int64(time.Second)
 
 // Heartbeat is what a client's Ping brings.
 type Heartbeat struct {
-	Now      int64
-	Every    time.Duration // the connection's heartbeat
-	Reported uint32        // round trip of the Ping before, as the client saw it, in microseconds; 0: none
-	RTT      uint32        // what the kernel knows, in microseconds; 0: nothing
-	Queued   bool          // the edge has more to send than its answer
+	Now   int64
+	Every time.Duration // the connection's heartbeat
+	// round trip of the Ping before, as the client saw it, in microseconds; 0: none
+	Reported uint32
+	RTT      uint32 // what the kernel knows, in microseconds; 0: nothing
+	Queued   bool   // the edge has more to send than its answer
 }
 
 // Heartbeat judges a link by what a Ping brings, and reports whether its connection is to be
-// closed. A heartbeat through which the edge was late, or had more to send than its answer, tells of
-// the edge instead and does not count.
+// closed. A heartbeat through which the edge was late, or had more to send than its answer, tells
+// of the edge instead and does not count.
 func (w *Watch) Heartbeat(l *Link, h Heartbeat) (closes bool) {
 	if w.mode == Off {
 		return false
@@ -102,9 +103,9 @@ func (w *Watch) Stalled(now int64, first bool) (closes bool) {
 		w.gate.Turned(now)
 	}
 	if why := w.gate.Close(now); why != None {
-		w.stats.SparedStuck[why]++
+		w.stats.SparedStalled[why]++
 		return false
 	}
-	w.stats.StuckCloses++
+	w.stats.StallCloses++
 	return true
 }

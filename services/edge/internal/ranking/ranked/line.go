@@ -24,7 +24,8 @@ const (
 // Track is the delivery of a topic to a member, as far as an order is concerned.
 type Track interface {
 	Outcome(m *exchange.Message) Outcome
-	// WantsAll reports whether it wants every message from a seq to another, without a look at each.
+	// WantsAll reports whether it wants every message from a seq to another, without a look at
+	// each.
 	WantsAll(from, to uint64) bool
 	// Gap names messages that will not come, and Expire one that has expired.
 	Gap(from, to uint64, why wirev1.Code)

@@ -107,8 +107,8 @@ func TestARankingCountsUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// Candidates are bounded in bytes: who waits for durable ones reads the log then, and ephemeral ones
-// go out at once.
+// Candidates are bounded in bytes: who waits for durable ones reads the log then, and ephemeral
+// ones go out at once.
 func TestCandidatesAreBounded(t *testing.T) {
 	room, a := newRoom(150)
 	room.Begin("news", ranking(0), 5, messages(5, 1, 2))

@@ -65,8 +65,8 @@ func (o *Order) seqs() (all []uint64) {
 	}
 }
 
-// A member waits for its ranking, takes the answer up, is handed the best and then the rest; what it
-// does not get is named, whether its messages are looked at one by one or not.
+// A member waits for its ranking, takes the answer up, is handed the best and then the rest; what
+// it does not get is named, whether its messages are looked at one by one or not.
 func TestAMemberIsHandedTheBestThenTheRest(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		room, d := newRoom(1 << 20)

@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// A range is read once, for all who wait for it, and what was used for it is given back.
+func TestARangeIsReadOnceForAll(t *testing.T) {
+	var r Reads[string]
+	var room, talk *Topic[string]
+	if !r.Wait(&room, 5, "ann") || r.Wait(&room, 5, "bob") || !r.Wait(&room, 9, "cid") || !r.Wait(&talk, 5, "dan") {
+		t.Fatal("a range is read twice, or never")
+	}
+	if got := r.Arrived(&room, 5); !slices.Equal(got, []string{"ann", "bob"}) {
+		t.Fatalf("%v waited for the range from 5 on", got)
+	}
+	if got := r.Arrived(&room, 5); got != nil {
+		t.Fatalf("%v wait for a range that has come", got)
+	}
+	if got := r.Arrived(&room, 9); len(got) != 1 || room != nil || r.Topics() != 1 {
+		t.Fatalf("%v waited for the range from 9 on; %d topics are waited for", got, r.Topics())
+	}
+	if got := r.Arrived(&room, 9); got != nil {
+		t.Fatalf("%v wait for a topic that nobody waits for", got)
+	}
+	r.Forget(&talk)
+	r.Forget(&talk)
+	if r.Topics() != 0 || !r.Wait(&talk, 5, "eve") {
+		t.Fatal("those who were forgotten wait still")
+	}
+}
+
+func TestThePaceIsByMillisecond(t *testing.T) {
+	p, ms := Pace{Most: 10}, int64(time.Millisecond)
+	for _, tt := range []struct {
+		now       int64
+		spend     int
+		exhausted bool
+	}{{5 * ms, 4, false}, {5*ms + 1, 5, false}, {5*ms + 2, 3, false}, {5*ms + 3, 0, true}, {6 * ms, 10, false}, {6 * ms, 0, true}, {9 * ms, 0, false}} {
+		if got := p.Exhausted(tt.now); got != tt.exhausted {
+			t.Fatalf("at %d it is exhausted: %v", tt.now, got)
+		}
+		p.Spend(tt.spend)
+	}
+	var none Pace
+	if none.Spend(1 << 30); none.Exhausted(1) {
+		t.Fatal("without a limit it is exhausted")
+	}
+}
+
+func TestRoomInWindows(t *testing.T) {
+	all := Room{true, true}
+	for _, tt := range []struct {
+		window, unacked uint32
+		want            Room
+	}{
+		{1, 0, Room{true, true}}, {1, 1, Room{false, false}}, {8, 4, Room{true, true}}, {8, 5, Room{true, false}}, {8, 8, Room{}}, {8, 20, Room{}},
+	} {
+		if got := all.In(tt.window, tt.unacked); got != tt.want {
+			t.Errorf("with %d of %d un-ACKed there is %+v", tt.unacked, tt.window, got)
+		}
+	}
+	if got := (Room{}).In(8, 0); got != (Room{}) {
+		t.Errorf("a window makes room where there is none: %+v", got)
+	}
+}
+
+func TestTurns(t *testing.T) {
+	for room, want := range map[int]int{0: 1, 7: 1, 64: 8, 128: 16, 10_000: Slice} {
+		if got := Turn(room); got != want {
+			t.Errorf("a turn of room for %d is %d, want %d", room, got, want)
+		}
+	}
+}
