@@ -69,6 +69,7 @@ func (c *Checks) Status() (ready bool, lines []string) {
 // Server is a lifecycle.Part. It owns its listener and the goroutine that serves it.
 type Server struct {
 	addr     string
+	mux      *http.ServeMux
 	srv      *http.Server
 	listener atomic.Pointer[net.Listener]
 	served   chan error
@@ -98,8 +99,11 @@ func NewServer(addr string, checks *Checks, metrics prometheus.Gatherer) *Server
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return &Server{addr: addr, srv: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, served: make(chan error, 1)}
+	return &Server{addr: addr, mux: mux, srv: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, served: make(chan error, 1)}
 }
+
+// Handle serves one more path, to be called before Start.
+func (s *Server) Handle(path string, h http.Handler) { s.mux.Handle(path, h) }
 
 // Start listens and serves.
 func (s *Server) Start(ctx context.Context) error {

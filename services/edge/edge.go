@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,6 +156,7 @@ func (e *Edge) assemble() error {
 	e.mesh.SetLoops(seen)
 	e.policies.OnChange(e.policiesChanged)
 	e.http = health.NewServer(s.HTTP, &e.checks, tel.Registry)
+	e.http.Handle("/debug/groups", http.HandlerFunc(e.describeGroups))
 	tel.Registry.MustRegister(e.metrics())
 	e.bus.Register(tel.Registry)
 	e.policies.Register("edge", tel.Registry)

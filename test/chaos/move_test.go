@@ -305,8 +305,8 @@ func wrongMoves(t *testing.T, move mover, home, other string) {
 		args []string
 		want string
 	}{
-		{move, []string{"--shards", "7", "--to", "c"}, `no database "c" was named`},
-		{move, []string{"--shards", "1000-1024", "--to", "b"}, "there are 0 to 1023"},
+		{move, []string{"--shards", "7", "--to", "c"}, `there is no database "c"`},
+		{move, []string{"--shards", "1000-1024", "--to", "b"}, "numbered 0 to 1023"},
 		{move, []string{"--shards", "9-8", "--to", "b"}, "shards 9 to 8"},
 		{move, []string{"--shards", "seven", "--to", "b"}, "seven"},
 		{move, []string{"--shards", "7"}, "--to"},

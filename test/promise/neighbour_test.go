@@ -30,8 +30,8 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 	}
 	faults := &Faults{Victims: all, Every: time.Second, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 1))}
 	plays := []*Play{
-		{Routers: first.RouterAddrs, Edges: first.EdgeAddrs, Seed: n, Logf: t.Logf, Known: first.KnowNamespaces, Killed: first.EdgesKilled, Rate: 100, Lives: 4 * time.Second},
-		{Routers: second.RouterAddrs, Edges: second.EdgeAddrs, Seed: n, Logf: t.Logf, Known: second.KnowNamespaces, Killed: second.EdgesKilled, Rate: 100, Lives: 4 * time.Second},
+		{Routers: first.RouterAddrs, Edges: first.EdgeAddrs, Seed: n, Logf: t.Logf, Known: first.KnowNamespaces, Killed: first.EdgesKilled, Groups: first.Groups, Rate: 100, Lives: 4 * time.Second},
+		{Routers: second.RouterAddrs, Edges: second.EdgeAddrs, Seed: n, Logf: t.Logf, Known: second.KnowNamespaces, Killed: second.EdgesKilled, Groups: second.Groups, Rate: 100, Lives: 4 * time.Second},
 	}
 	var v [2]*Verdict
 	v[0] = judged(t, plays[0], func(ctx context.Context) {
@@ -64,6 +64,7 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 		procmesh.Await(t, "each mesh has all of its shards", func() bool {
 			return shards(t, m) == 1024
 		})
+		agree(t, m)
 		for _, r := range m.Routers {
 			if _, body := r.Status(); !strings.Contains(body, "mesh: ok") {
 				t.Errorf("mesh %d: %s says %q", i+1, r.Name, body)

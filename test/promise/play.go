@@ -36,6 +36,9 @@ type Play struct {
 	Known func(ctx context.Context, version uint64) error
 	// Killed tells when each edge was killed, by its id; nil: none is.
 	Killed func() map[string][]time.Time
+	// Groups says what the edges know of groups, for the log, where something is missing at the
+	// end; nil: nobody can be asked.
+	Groups func(ctx context.Context) string
 	// Settle is how long subscribers may take for what they are still owed at the end; 0: 4
 	// minutes.
 	Settle time.Duration
@@ -163,7 +166,7 @@ func (p *Play) End(ctx context.Context) (*History, error) {
 		errs = append(errs, err)
 		h.Log[topic] = log
 	}
-	p.settle(h)
+	p.settle(ctx, h)
 	letters, err := p.letters(ctx, h)
 	h.Letters = letters
 	errs = append(errs, err)

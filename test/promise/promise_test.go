@@ -133,7 +133,7 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 		all = append(all, clocks(m)...)
 	}
 	faults := &Faults{Victims: all, Every: 700 * time.Millisecond, Down: 1500 * time.Millisecond, Rand: rand.New(rand.NewPCG(n, 0))}
-	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Killed: m.EdgesKilled, Rate: 400, Lives: 4 * time.Second}
+	play := &Play{Routers: m.RouterAddrs, Edges: m.EdgeAddrs, Seed: n, Logf: t.Logf, Known: m.KnowNamespaces, Killed: m.EdgesKilled, Groups: m.Groups, Rate: 400, Lives: 4 * time.Second}
 	v := judged(t, play, func(ctx context.Context) {
 		crowded(t, play, func() {
 			const most = 10 // a busy machine has less happen in the same time
@@ -160,9 +160,25 @@ func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	for _, b := range v.Breaches {
 		t.Error(b)
 	}
+	agree(t, m)
 	if faults.Total() < 5 || v.Answered < 1000 {
 		t.Errorf("too little happened: %d faults, %d messages answered", faults.Total(), v.Answered)
 	}
+}
+
+// agree waits until no dispatcher has a member that its edge has not.
+func agree(t *testing.T, m *procmesh.Mesh) {
+	t.Helper()
+	var last error
+	defer func() {
+		if last != nil {
+			t.Logf("%v\n%s", last, m.Groups(t.Context()))
+		}
+	}()
+	procmesh.Await(t, "dispatchers and edges have the same members", func() bool {
+		last = m.GroupsAgree(t.Context())
+		return last == nil
+	})
 }
 
 // strike has faults for so long.

@@ -2,11 +2,12 @@ package promise
 
 import (
 	"cmp"
+	"context"
 	"time"
 )
 
 // settle waits until everyone has what they are owed, Settle at most.
-func (p *Play) settle(h *History) {
+func (p *Play) settle(ctx context.Context, h *History) {
 	waiting := map[string]*tally{}
 	for _, sub := range p.subs {
 		name := cmp.Or(sub.group, sub.name)
@@ -32,8 +33,19 @@ func (p *Play) settle(h *History) {
 		select {
 		case <-tick.C:
 		case <-deadline:
+			p.missing(ctx, waiting)
 			return
 		}
+	}
+}
+
+// missing logs who is still owed something, and what the edges know of groups.
+func (p *Play) missing(ctx context.Context, waiting map[string]*tally) {
+	for name, t := range waiting {
+		p.Logf("%s is owed %d messages after %s", name, len(t.owed), p.Settle)
+	}
+	if p.Groups != nil {
+		p.Logf("what edges know of groups:\n%s", p.Groups(ctx))
 	}
 }
 

@@ -8,13 +8,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
+// shownState is a state as the commands print it.
+type shownState claims.State
+
 // claimed runs a command about claims that prints one state as JSON.
-func claimed(t *testing.T, m *running, args ...string) (shownClaim, int) {
+func claimed(t *testing.T, m *running, args ...string) (shownState, int) {
 	t.Helper()
 	c := ran(t, "", with(m.router, append([]string{"claim"}, append(args, "--format", "json")...)...)...)
-	var st shownClaim
+	var st shownState
 	if c.out.String() != "" {
 		if err := json.Unmarshal([]byte(c.out.String()), &st); err != nil {
 			t.Fatalf("%v: %v: out %q err %q", args, err, c.out.String(), c.err.String())
@@ -23,7 +29,7 @@ func claimed(t *testing.T, m *running, args ...string) (shownClaim, int) {
 	return st, c.code
 }
 
-func (s shownClaim) is(t *testing.T, what, state string) shownClaim {
+func (s shownState) is(t *testing.T, what, state string) shownState {
 	t.Helper()
 	if s.State != state {
 		t.Fatalf("%s: %+v, want %s", what, s, state)
@@ -50,14 +56,14 @@ func testPlaces(t *testing.T, m *running) {
 	if again, _ := claimed(t, m, "acquire", "printer/3", "--owner", "ann"); again.Token != first.Token {
 		t.Errorf("again: %+v", again)
 	}
-	if st, code := claimed(t, m, "acquire", "printer/3", "--owner", "bob", "--no-wait"); code != exitNotHeld || st.Holder != "ann" {
+	if st, code := claimed(t, m, "acquire", "printer/3", "--owner", "bob", "--no-wait"); code != cmdline.ExitNotHeld || st.Holder != "ann" {
 		t.Errorf("without waiting: code %d, %+v", code, st)
 	}
-	if st, code := claimed(t, m, "acquire", "printer/3", "--owner", "bob"); code != exitNotHeld || st.is(t, "bob", "QUEUED").Position != 1 {
+	if st, code := claimed(t, m, "acquire", "printer/3", "--owner", "bob"); code != cmdline.ExitNotHeld || st.is(t, "bob", "QUEUED").Position != 1 {
 		t.Errorf("bob: code %d, %+v", code, st)
 	}
 	stale := fmt.Sprint(first.Token + 1)
-	if st, code := claimed(t, m, "release", "printer/3", "--owner", "ann", "--token", stale); code != exitNotHeld || st.is(t, "a wrong token", "HELD_BY_OTHER").Code != "NOT_HELD" {
+	if st, code := claimed(t, m, "release", "printer/3", "--owner", "ann", "--token", stale); code != cmdline.ExitNotHeld || st.is(t, "a wrong token", "HELD_BY_OTHER").Code != "NOT_HELD" {
 		t.Errorf("a wrong token: code %d, %+v", code, st)
 	}
 	watch := start(t, strings.NewReader(""), with(m.router, "claim", "watch", "printer/3", "--owner", "bob")...)
@@ -74,13 +80,13 @@ func testPlaces(t *testing.T, m *running) {
 	if st, code := claimed(t, m, "renew", "printer/3", "--owner", "bob", "--token", fmt.Sprint(second.Token), "--ttl", "20m"); code != 0 || st.ExpiresInMs < 1_100_000 {
 		t.Errorf("renew: code %d, %+v", code, st)
 	}
-	if _, code := claimed(t, m, "renew", "printer/3", "--owner", "ann", "--token", token); code != exitNotHeld {
+	if _, code := claimed(t, m, "renew", "printer/3", "--owner", "ann", "--token", token); code != cmdline.ExitNotHeld {
 		t.Errorf("a token of the past renews: code %d", code)
 	}
 	if st, _ := claimed(t, m, "release", "printer/3", "--owner", "bob", "--token", fmt.Sprint(second.Token)); st.State != "RELEASED" {
 		t.Errorf("release: %+v", st)
 	}
-	if st, code := claimed(t, m, "release", "printer/3", "--owner", "bob", "--token", fmt.Sprint(second.Token)); code != exitNotHeld || st.State != "FREE" {
+	if st, code := claimed(t, m, "release", "printer/3", "--owner", "bob", "--token", fmt.Sprint(second.Token)); code != cmdline.ExitNotHeld || st.State != "FREE" {
 		t.Errorf("twice: code %d, %+v", code, st)
 	}
 	if st, code := claimed(t, m, "leave", "printer/3", "--owner", "bob"); code != 0 || st.State != "FREE" {
@@ -119,14 +125,14 @@ func testClaimRun(t *testing.T, m *running) {
 	first.says("holds deploy/web as ann with ")
 	second := run("--owner", "bob", "--", "sh", "-c", "exit 5")
 	second.says("QUEUED\tposition=1")
-	if third := run("--no-wait", "--", "true"); third.wait() != exitNotHeld {
+	if third := run("--no-wait", "--", "true"); third.wait() != cmdline.ExitNotHeld {
 		t.Errorf("without waiting: code %d, %s", third.code, third.err.String())
 	}
 	held, _ := claimed(t, m, "check", "deploy/web", "--owner", "ann")
 	if st, _ := claimed(t, m, "release", "deploy/web", "--owner", "ann", "--token", fmt.Sprint(held.Token)); st.State != "RELEASED" {
 		t.Fatalf("release: %+v", st)
 	}
-	if code := first.wait(); code != exitLost {
+	if code := first.wait(); code != claims.ExitLost {
 		t.Errorf("a command whose claim was taken away: code %d, %s", code, first.err.String())
 	}
 	if code := second.wait(); code != 5 {
@@ -135,7 +141,7 @@ func testClaimRun(t *testing.T, m *running) {
 	if st, _ := claimed(t, m, "check", "deploy/web", "--owner", "bob"); st.State != "FREE" {
 		t.Errorf("it was not released: %+v", st)
 	}
-	if c := run("--", "/does/not/exist"); c.wait() != exitNotStarted {
+	if c := run("--", "/does/not/exist"); c.wait() != claims.ExitNotStarted {
 		t.Errorf("no such command: code %d, %s", c.code, c.err.String())
 	}
 	stopped := run("--", "sh", "-c", "echo runs; sleep 1000")
@@ -164,7 +170,7 @@ func testClaimAcquireBlocks(t *testing.T, m *running) {
 		t.Errorf("code %d, out %q, err %q", code, eve.out.String(), eve.err.String())
 	}
 	short := start(t, strings.NewReader(""), with(m.router, "claim", "acquire", "gate", "--owner", "joe", "--block", "--wait", "50ms")...)
-	if code := short.wait(); code != exitNotHeld || !strings.Contains(short.out.String(), "EXPIRED") {
+	if code := short.wait(); code != cmdline.ExitNotHeld || !strings.Contains(short.out.String(), "EXPIRED") {
 		t.Errorf("a short wait: code %d, out %q, err %q", code, short.out.String(), short.err.String())
 	}
 }
@@ -184,7 +190,7 @@ func testClaimList(t *testing.T, m *running) {
 	}
 	got := map[string]string{}
 	for _, line := range list("list/", "--format", "json") {
-		var p shownPlace
+		var p claims.Place
 		if err := json.Unmarshal([]byte(line), &p); err != nil {
 			t.Fatal(err)
 		}

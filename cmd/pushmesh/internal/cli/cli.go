@@ -13,6 +13,16 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/dlq"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/namespaces"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/operate"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/presence"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/publish"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/subscribe"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
@@ -24,51 +34,45 @@ Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_ED
 
 // grammar is every subcommand. Its tags are the help texts.
 type grammar struct {
-	Dev        devCmd        `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
-	Pub        pubCmd        `cmd:"" help:"Publish a message, or one message for each line of the input."`
-	Cancel     cancelCmd     `cmd:"" help:"Withdraw scheduled messages."`
-	Sub        subCmd        `cmd:"" help:"Subscribe, and print each message that arrives."`
-	History    historyCmd    `cmd:"" help:"Print the messages in a durable topic's log."`
-	Claim      claimCmd      `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
-	Namespace  namespaceCmd  `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
-	Disconnect disconnectCmd `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
-	Dlq        dlqCmd        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions or groups gave up."`
-	Doctor     doctorCmd     `cmd:"" help:"Examine a mesh from outside, and advise what to do."`
-	Presence   presenceCmd   `cmd:"" help:"Show who is subscribed to topics, and who joins and leaves."`
-	Events     eventsCmd     `cmd:"" help:"Print events of the mesh: connects, disconnects, subscriptions, dead letters."`
-	Model      modelCmd      `cmd:"" help:"Store models for ranking, and roll back a new version."`
-	Rank       rankCmd       `cmd:"" help:"Rank candidates from a file, and print the best ones with their scores."`
-	Rebalance  rebalanceCmd  `cmd:"" help:"Have an edge send a share of its connections to the other edges."`
-	Replay     replayCmd     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
-	Mesh       meshCmd       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
-	Health     healthCmd     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
-	Session    sessionCmd    `cmd:"" help:"Change the profiles that messages are ranked for."`
-	Shard      shardCmd      `cmd:"" help:"Move shards between the databases of a mesh."`
-	Top        topCmd        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
-	Version    versionCmd    `cmd:"" help:"Print the version."`
-}
-
-// stdio is where a command reads and writes.
-type stdio struct {
-	in       io.Reader
-	out, err io.Writer
+	Dev        develop.Dev        `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
+	Pub        publish.Command    `cmd:"" help:"Publish a message, or one message for each line of the input."`
+	Cancel     publish.Cancel     `cmd:"" help:"Withdraw scheduled messages."`
+	Sub        subscribe.Command  `cmd:"" help:"Subscribe, and print each message that arrives."`
+	History    subscribe.History  `cmd:"" help:"Print the messages in a durable topic's log."`
+	Claim      claims.Command     `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
+	Namespace  namespaces.Command `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
+	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
+	Dlq        dlq.Command        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions or groups gave up."`
+	Doctor     operate.Doctor     `cmd:"" help:"Examine a mesh from outside, and advise what to do."`
+	Presence   presence.Command   `cmd:"" help:"Show who is subscribed to topics, and who joins and leaves."`
+	Events     subscribe.Events   `cmd:"" help:"Print events of the mesh: connects, disconnects, subscriptions, dead letters."`
+	Model      ranking.Model      `cmd:"" help:"Store models for ranking, and roll back a new version."`
+	Rank       ranking.Rank       `cmd:"" help:"Rank candidates from a file, and print the best ones with their scores."`
+	Rebalance  operate.Rebalance  `cmd:"" help:"Have an edge send a share of its connections to the other edges."`
+	Replay     develop.Replay     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
+	Mesh       develop.Mesh       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
+	Health     operate.Health     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
+	Session    ranking.Session    `cmd:"" help:"Change the profiles that messages are ranked for."`
+	Shard      operate.Shard      `cmd:"" help:"Move shards between the databases of a mesh."`
+	Top        operate.Top        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
+	Version    operate.Version    `cmd:"" help:"Print the version."`
 }
 
 // Main runs the command that args name and returns the exit code of the process.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	err := run(ctx, args, stdio{in, out, errOut})
-	if err != nil && !errors.Is(err, settings.ErrHelp) && !errors.Is(err, errReported) {
-		fmt.Fprintln(errOut, "pushmesh: "+explain(err))
+	err := run(ctx, args, cmdline.IO{In: in, Out: out, Err: errOut})
+	if err != nil && !errors.Is(err, settings.ErrHelp) && !errors.Is(err, cmdline.ErrReported) {
+		fmt.Fprintln(errOut, "pushmesh: "+cmdline.Explain(err))
 	}
-	return exitCode(err)
+	return cmdline.ExitCode(err)
 }
 
-func run(ctx context.Context, args []string, io stdio) error {
+func run(ctx context.Context, args []string, stdio cmdline.IO) error {
 	helped := false
 	var g grammar
-	parser, err := kong.New(&g, append(mappers(),
+	parser, err := kong.New(&g, append(cmdline.Mappers(),
 		kong.Name("pushmesh"), kong.Description(description),
-		kong.Writers(io.out, io.err), kong.Exit(func(int) { helped = true }),
+		kong.Writers(stdio.Out, stdio.Err), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.UsageOnError())...)
 	if err != nil {
@@ -91,7 +95,7 @@ func run(ctx context.Context, args []string, io stdio) error {
 	defer release()
 	context.AfterFunc(ctx, release) // a second signal ends the process at once
 	command.BindTo(ctx, (*context.Context)(nil))
-	return command.Run(io)
+	return command.Run(stdio)
 }
 
 // misread is what the parser found wrong, for people.

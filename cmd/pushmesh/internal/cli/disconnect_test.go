@@ -31,3 +31,19 @@ func TestDisconnect(t *testing.T) {
 		t.Errorf("the other one: exit code %d, %q", stays.code, stays.err.String())
 	}
 }
+
+// A connection that is there gets another profile; one that is not is not counted.
+func TestSetProfile(t *testing.T) {
+	m := startMesh(t, t.TempDir())
+	sub := start(t, nil, with(m.edge, "sub", "room/1", "--client-id", "phone", "--count", "1")...)
+	sub.says("subscribed to")
+	for user, want := range map[string]string{"client:phone": "1 connections\n", "client:desk": "0 connections\n"} {
+		if out := must(t, "", with(m.router, "session", "set-profile", "--user", user, "sport=1", "--vector", "0.5,1")...); out != want {
+			t.Errorf("%s: it says %q", user, out)
+		}
+	}
+	must(t, "", with(m.router, "pub", "room/1", "x")...)
+	if sub.wait(); sub.code != 0 {
+		t.Errorf("exit code %d, %q", sub.code, sub.err.String())
+	}
+}

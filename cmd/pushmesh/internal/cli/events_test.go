@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
 // A backend's shell hears of connections: each event is a line of JSON.
@@ -15,7 +17,7 @@ func TestEventsArePrinted(t *testing.T) {
 	c.says("subscribed to $events/connect/#") // its own connection came before
 	for deadline := time.Now().Add(patience); !c.over(); {
 		// edges hear a little later that somebody listens
-		if one := ran(t, "", append([]string{"sub", "room/1", "--client-id", "ann", "--timeout", "100ms"}, m.edge...)...); one.code != 0 && one.code != exitTimeout {
+		if one := ran(t, "", append([]string{"sub", "room/1", "--client-id", "ann", "--timeout", "100ms"}, m.edge...)...); one.code != 0 && one.code != cmdline.ExitTimeout {
 			t.Fatalf("sub: exit code %d, %s", one.code, one.err.String())
 		}
 		if time.Now().After(deadline) {

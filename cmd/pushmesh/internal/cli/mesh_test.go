@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/namespaces"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
 func TestPublishedMessagesReachSubscribers(t *testing.T) {
@@ -62,10 +65,10 @@ func TestPublishedMessagesReachSubscribers(t *testing.T) {
 	}
 }
 
-func shown(t *testing.T, lines string) (out []shownMessage) {
+func shown(t *testing.T, lines string) (out []cmdline.Message) {
 	t.Helper()
 	for l := range strings.Lines(lines) {
-		var m shownMessage
+		var m cmdline.Message
 		if err := json.Unmarshal([]byte(l), &m); err != nil {
 			t.Fatalf("%q: %v", l, err)
 		}
@@ -154,7 +157,7 @@ func TestNamespaces(t *testing.T) {
 	m := startMesh(t, t.TempDir())
 	put := must(t, "", with(m.router, "namespace", "put", "orders", "--durable", "--retention", "48h", "--max-redeliveries", "0",
 		"--overflow", "disconnect", "--max-payload", "10", "--format", "json")...)
-	var n shownNamespace
+	var n namespaces.Namespace
 	if err := json.Unmarshal([]byte(put), &n); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
 )
 
 // libraryModel is a file that LightGBM or XGBoost wrote.
@@ -19,7 +21,7 @@ func TestModels(t *testing.T) {
 		t.Helper()
 		return must(t, "", with(m.router, append([]string{"model"}, args...)...)...)
 	}
-	var shown shownModel
+	var shown ranking.ModelVersion
 	out := model("put", "ctr", libraryModel("xgboost-squared.json"), "--columns", "a,b,c,d,e,f,g,h", "--comment", "the\nfirst", "--file-format", "xgboost-json", "--format", "json")
 	if err := json.Unmarshal([]byte(out), &shown); err != nil {
 		t.Fatal(out, err)

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
 // sample is a learning-to-rank set of three queries.
@@ -52,7 +55,7 @@ func TestRank(t *testing.T) {
 			}
 		}
 		at += []int{12, 19, 18}[q]
-		fmt.Fprintf(&want, "%d\t1\t%s\t%d\n", q+1, shortNumber(bestScore), best)
+		fmt.Fprintf(&want, "%d\t1\t%s\t%d\n", q+1, cmdline.ShortNumber(bestScore), best)
 	}
 	if out := rank("", sample+".txt", "--query", sample+".query", "--weights", "32=1", "--top", "1"); out != want.String() {
 		t.Errorf("rank prints %q, want %q", out, want.String())
@@ -82,7 +85,7 @@ func TestRank(t *testing.T) {
 			t.Errorf("rank %q prints %q, want %q", c.args, out, c.want)
 		}
 	}
-	var shown shownRanked
+	var shown ranking.Ranked
 	out := rank("\n3 qid:1 1:2\n0 qid:2 1:5\n", "--weights", "1=1.5", "--format", "json")
 	if err := json.Unmarshal([]byte(strings.SplitAfter(out, "\n")[1]), &shown); err != nil || strings.Count(out, "\n") != 2 {
 		t.Fatal(out, err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
 )
 
 // What is wrong is said, with the exit code that scripts look at, before anything is connected.
@@ -17,7 +19,7 @@ func TestWrongUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := filepath.Join(t.TempDir(), "big.model")
-	if err := errors.Join(os.WriteFile(big, nil, 0o600), os.Truncate(big, maxModel+1)); err != nil {
+	if err := errors.Join(os.WriteFile(big, nil, 0o600), os.Truncate(big, ranking.MaxModel+1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -83,9 +83,9 @@ func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 			if e.Sub != 0 && !t.hasID(e.Sub) || e.Epoch != 0 && e.Epoch != t.epoch {
 				continue
 			}
-			n, over := k.track(t, e)
+			n, done := k.track(t, e)
 			found += n
-			if !over {
+			if !done {
 				k.hub.stats.Acks += uint64(found)
 				return false
 			}
@@ -149,7 +149,7 @@ func (k *acks) acked(t *track, e *unacked.Entry) {
 		k.hub.sessions.cursorChanged(t)
 	}
 	k.hub.tellDelivered(t, e.Seq)
-	k.hub.windows.leaves(t, e)
+	k.hub.windows.remove(t, e)
 }
 
 // parked takes ACKs that come after their message has left the window.

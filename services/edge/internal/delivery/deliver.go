@@ -162,7 +162,7 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 		h.gaps.reportGap(t, m.Priority)
 	}
 	if t.ack {
-		h.windows.opened(t, m, it.Attempt())
+		h.windows.add(t, m, it.Attempt())
 	}
 	t.pos = max(t.pos, m.Seq)
 	h.push(c, &it)
@@ -233,7 +233,7 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 	if it.Kind() == sendq.Message {
 		seq, is = it.Message().Seq, it.Mark()
 		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
-			h.windows.unopened(t, m.Seq)
+			h.windows.takeBack(t, m.Seq)
 		}
 	}
 	if t.rank != nil {

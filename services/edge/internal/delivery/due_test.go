@@ -63,7 +63,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.send(wirev1.FrameType_FRAME_TYPE_NACK, &wirev1.Nack{Topic: "room/1", Seq: 1, DelayMs: 700})
 			return came(c)
 		}},
-		{"a hole is named", gaps.Delay, func(w *world) func() bool {
+		{"a gap is named", gaps.Delay, func(w *world) func() bool {
 			c := quiet(w)
 			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
 			m := w.mesh.Append("room/1", "a")

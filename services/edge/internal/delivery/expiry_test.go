@@ -330,7 +330,7 @@ func TestExpiryIsNamed(t *testing.T) {
 			}
 		}
 		for range sent["room/0"] + sent["room/1"] + 12 {
-			// who is behind may get one a time, and a hole behind the last is named late
+			// who is behind may get one a time, and a gap behind the last is named late
 			some(1 << 20)
 			w.pass(time.Second)
 			check()

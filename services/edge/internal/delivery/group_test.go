@@ -344,7 +344,7 @@ func TestWhateverExpiredInTheQueueOfAMemberGoesBack(t *testing.T) {
 	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT, 5 UNSENT")
 }
 
-// Once a subscription has ended, nothing of it is left in the queue, holes that were named but not
+// Once a subscription has ended, nothing of it is left in the queue, gaps that were named but not
 // sent among it.
 func TestHolesEndWithTheirSubscription(t *testing.T) {
 	w := newWorld(t, Limits{})

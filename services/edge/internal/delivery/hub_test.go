@@ -374,7 +374,7 @@ func TestNewEpoch(t *testing.T) {
 
 // A topic that nobody has told the client the epoch of, because it appeared after Subscribed, has
 // it named ahead of what comes first: by it a position is void when the log begins anew. What goes
-// out at once, from the log, as a hole or in a session: the harness checks each, in every test of
+// out at once, from the log, as a gap or in a session: the harness checks each, in every test of
 // this package.
 func TestTheFirstEpochIsNamed(t *testing.T) {
 	for name, sub := range map[string]*wirev1.Subscribe{

@@ -126,7 +126,7 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 		}
 		w.pass(time.Second) // failed reads are tried again
 		for name := range sent {
-			// the last message of each topic is heard, so that holes before it show
+			// the last message of each topic is heard, so that gaps before it show
 			w.mesh.Send(name, "last")
 			sent[name]++
 		}

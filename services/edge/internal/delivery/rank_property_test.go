@@ -38,7 +38,7 @@ type heard struct {
 	*client
 	name    string
 	came    map[uint64]int // first deliveries
-	named   map[uint64]int // holes
+	named   map[uint64]int // gaps
 	unacked []uint64
 	oldest  map[string]uint64 // of topics: lower ones are not retained
 }
@@ -243,10 +243,10 @@ func TestARankedMessageThatIsTakenBackIsFoundAgain(t *testing.T) {
 	tr := w.h.conns.get(c.slot).tracks.At(0)
 	msgs := w.mesh.Append("room/0", "1", "2", "3")
 	for _, i := range []int{0, 2, 1} {
-		w.h.windows.opened(tr, msgs[i], 0)
+		w.h.windows.add(tr, msgs[i], 0)
 	}
-	w.h.windows.unopened(tr, msgs[1].Seq)
-	w.h.windows.opened(tr, msgs[1], 0)
+	w.h.windows.takeBack(tr, msgs[1].Seq)
+	w.h.windows.add(tr, msgs[1], 0)
 	if e := tr.win.Find(msgs[1].Seq); e == nil || e.Message != msgs[1] {
 		t.Error("it is not found")
 	}
@@ -254,6 +254,6 @@ func TestARankedMessageThatIsTakenBackIsFoundAgain(t *testing.T) {
 		t.Errorf("the window has %d places, want 3", n)
 	}
 	for _, m := range msgs {
-		w.h.windows.unopened(tr, m.Seq)
+		w.h.windows.takeBack(tr, m.Seq)
 	}
 }

@@ -448,7 +448,7 @@ func (r *replayer) sendAgain(t *track, m *exchange.Message) {
 	if t.win != nil {
 		c.timedOut -= min(c.timedOut, uint32(t.win.Unpark(false, m.Seq, nil)))
 	}
-	r.hub.windows.opened(t, m, uint16(min(attempts, 65535)))
+	r.hub.windows.add(t, m, uint16(min(attempts, 65535)))
 	t.win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
 	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
 	r.hub.push(c, &it)

@@ -103,7 +103,7 @@ func (r *reader) check(t *rapid.T) {
 		switch m := fr.m.(type) {
 		case *wirev1.Progress:
 			if m.GetFrom() != r.next || m.GetTo() < m.GetFrom() || m.GetCode() != wirev1.Code_CODE_QUEUE_FULL {
-				t.Fatalf("%s, want a hole from %d on", fr.text(), r.next)
+				t.Fatalf("%s, want a gap from %d on", fr.text(), r.next)
 			}
 			r.next = m.GetTo() + 1
 		case *wirev1.Message:
@@ -174,7 +174,7 @@ func TestRunsAreCut(t *testing.T) {
 			r.some(1 << 20)
 			r.check(t)
 		}
-		w.pass(gaps.Delay + time.Second) // a hole behind the last message is named late
+		w.pass(gaps.Delay + time.Second) // a gap behind the last message is named late
 		r.some(1 << 20)
 		r.check(t)
 		s := w.h.Stats()

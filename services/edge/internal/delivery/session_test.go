@@ -128,7 +128,7 @@ func TestSessionDeadLetters(t *testing.T) {
 		}
 	}
 	for attempts := 1; attempts < 20 && len(w.mesh.Letters) == 0; {
-		w.pass(11 * time.Second) // a hole is named after 10 s
+		w.pass(11 * time.Second) // a gap is named after 10 s
 		listen()
 		attempts += 2
 		w.h.Gone(c.slot)

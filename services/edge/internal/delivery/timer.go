@@ -59,19 +59,19 @@ const timerSlice = 128
 // last to the first: what takes the place of a track that goes meanwhile was looked at, or will be.
 // Whatever begins to wait meanwhile sets the connection's time itself.
 type visit struct {
-	c      *conn
-	gen    uint32 // of the connection
-	left   int    // tracks
-	groups int
-	in     trackRef
-	seq    uint64 // of the track in hand, the message to go on from
-	next   int64
+	c         *conn
+	gen       uint32 // of the connection
+	remaining int    // tracks
+	groups    int
+	in        trackRef
+	seq       uint64 // of the track in hand, the message to go on from
+	next      int64
 }
 
 // visit does what is due in the connection's tracks and groups, or begins to. It says when the next
 // thing is, as far as it has come: who goes on sets the time of the rest.
 func (h *Hub) visit(c *conn) (next int64, cost int) {
-	v := visit{c: c, gen: c.gen, left: c.tracks.Len(), groups: len(c.groups), next: h.silentUntil(c)}
+	v := visit{c: c, gen: c.gen, remaining: c.tracks.Len(), groups: len(c.groups), next: h.silentUntil(c)}
 	if c.visited {
 		return h.now + int64(Tick), 0 // a visit is under way, and may be past what is due now
 	}
@@ -103,27 +103,27 @@ func (v *visit) step(h *Hub) bool {
 func (v *visit) slice(h *Hub) (n int, done bool) {
 	c := v.c
 	for ; n < timerSlice; n += h.takeCost() {
-		v.left = min(v.left, c.tracks.Len())
+		v.remaining = min(v.remaining, c.tracks.Len())
 		v.groups = min(v.groups, len(c.groups))
-		if c.state != stateOpen || v.left+v.groups == 0 {
+		if c.state != stateOpen || v.remaining+v.groups == 0 {
 			return n, true
 		}
-		if v.left == 0 {
+		if v.remaining == 0 {
 			v.groups--
 			g := c.groups[v.groups]
 			n += 1 + len(g.Live())/4
 			v.next = h.groups.timers(g, v.next)
 			continue
 		}
-		t := c.tracks.At(v.left - 1)
+		t := c.tracks.At(v.remaining - 1)
 		if v.in.get() != t {
 			v.in, v.seq = t.ref(), 0
 			h.trackTimers(v, t)
 		}
-		looked, over := v.messages(h, t, timerSlice-n)
+		looked, done := v.messages(h, t, timerSlice-n)
 		n += looked + 1
-		if over {
-			v.left--
+		if done {
+			v.remaining--
 		}
 	}
 	return n, false
@@ -154,7 +154,7 @@ func (h *Hub) trackTimers(v *visit, t *track) {
 }
 
 // messages looks at some in the track's window.
-func (v *visit) messages(h *Hub, t *track, most int) (n int, over bool) {
+func (v *visit) messages(h *Hub, t *track, most int) (n int, done bool) {
 	w := t.win
 	if w == nil {
 		return 0, true

@@ -171,8 +171,8 @@ func (t *track) hasID(id uint32) bool {
 	return t.first.id == id || slices.ContainsFunc(t.also, func(s *sub) bool { return s.id == id })
 }
 
-// settle works out what the subscriptions together ask for.
-func (p *tracks) settle(t *track) {
+// combine works out what the subscriptions together ask for.
+func (p *tracks) combine(t *track) {
 	p.hub.addCost(len(t.also))
 	t.ack, t.window, t.overflow = false, 0, t.first.overflow
 	alike := true
@@ -243,7 +243,7 @@ func (p *tracks) add(s *sub, ts *topicState) *track {
 		c: c, topic: ts, kind: s.kind, first: s, atTopic: uint32(ts.tracks.Len()), atConn: uint32(c.tracks.Len()),
 		gen: p.nextGen(), trackMore: noTrackMore,
 	}
-	p.settle(t)
+	p.combine(t)
 	ts.tracks.Append(&p.hub.arrays, t)
 	p.link(c, t)
 	return t
@@ -288,7 +288,7 @@ func (p *tracks) share(t *track, s *sub) {
 	if !t.has(s) {
 		more := p.more(t)
 		more.also = append(more.also, s)
-		p.settle(t)
+		p.combine(t)
 	}
 }
 
@@ -307,7 +307,7 @@ func (p *tracks) unshare(t *track, s *sub) bool {
 		p.more(t).also = nil
 		p.less(t)
 	}
-	p.settle(t)
+	p.combine(t)
 	return true
 }
 

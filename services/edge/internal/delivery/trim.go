@@ -279,11 +279,11 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 		return false
 	}
 	c.out.DropFirst(i)
-	e.Queued = false // leaves looks for nothing in the queue
+	e.Queued = false // remove looks for nothing in the queue
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	h.sessions.giveUp(t, m, uint32(e.Attempt), wirev1.Code_CODE_EXPIRED)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
-	h.windows.leaves(t, e)
+	h.windows.remove(t, e)
 	return true
 }
 
@@ -297,7 +297,7 @@ func (h *Hub) skipFirst(x *expiry, i uint32) {
 	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
 	x.gap = h.gaps.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
 	x.track, x.to = t, m.Seq
-	h.windows.unopened(t, m.Seq)
+	h.windows.takeBack(t, m.Seq)
 	if t.cur != nil {
 		h.sessions.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 	}

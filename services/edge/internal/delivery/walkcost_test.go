@@ -149,7 +149,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"one that overtakes all others": {2 * walkedItems, func(w *walked) {
 			w.h.push(w.c, fresh("room/3", 9))
 		}},
-		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.settle(w.at("room/1")) }},
+		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.combine(w.at("room/1")) }},
 		"who of many wants a message": {walkedSubs, func(w *walked) {
 			tr := w.at("room/1")
 			tr.kind = kindOwn

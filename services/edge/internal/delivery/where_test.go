@@ -200,7 +200,7 @@ func TestFilteredSubscribersSeeWhatPasses(t *testing.T) {
 		}
 		c.slow = false
 		sent = append(sent, 5)
-		w.mesh.Send("room/1", "5") // shows a hole that is left
+		w.mesh.Send("room/1", "5") // shows a gap that is left
 		for range 40 {
 			w.settle()
 			c.take()

@@ -13,8 +13,8 @@ type windows struct {
 	pool unacked.Pool
 }
 
-// opened puts a message that was just queued into the windows.
-func (v *windows) opened(t *track, m *exchange.Message, attempt uint16) {
+// add puts a message that was just queued into the windows.
+func (v *windows) add(t *track, m *exchange.Message, attempt uint16) {
 	if t.win == nil {
 		v.hub.tracks.more(t).win = v.pool.Take()
 	}
@@ -28,8 +28,8 @@ func (v *windows) counted(t *track, sign int) {
 	v.hub.stats.Unacked += int64(sign)
 }
 
-// leaves takes an entry out of the windows.
-func (v *windows) leaves(t *track, e *unacked.Entry) {
+// remove takes an entry out of the windows.
+func (v *windows) remove(t *track, e *unacked.Entry) {
 	if e.Queued && e.Sends > 0 {
 		v.killAgain(t, e.Seq)
 	}
@@ -48,13 +48,13 @@ func (v *windows) giveEmpty(t *track) {
 	}
 }
 
-// unopened takes out a message that was queued and will not be sent now.
-func (v *windows) unopened(t *track, seq uint64) {
+// takeBack takes out a message that was queued and will not be sent now.
+func (v *windows) takeBack(t *track, seq uint64) {
 	if t.win == nil {
 		return
 	}
 	if e := t.win.Find(seq); e != nil && e.Sends == 0 {
-		v.leaves(t, e)
+		v.remove(t, e)
 	}
 }
 
@@ -110,10 +110,10 @@ func (v *windows) overdue(t *track, e *unacked.Entry) {
 	switch {
 	case e.Message.ExpiresAt != 0 && e.Message.ExpiresAt <= v.hub.wall:
 		v.hub.replay.exhausted(t, e.Message, attempts, wirev1.Code_CODE_EXPIRED)
-		v.leaves(t, e)
+		v.remove(t, e)
 	case t.cur != nil && attempts >= p.MaxAttempts:
 		v.hub.replay.exhausted(t, e.Message, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
-		v.leaves(t, e)
+		v.remove(t, e)
 	case uint32(e.Sends) > p.MaxRedeliveries:
 		v.park(t, e, attempts)
 		if c.timedOut >= c.window {
@@ -140,7 +140,7 @@ func (v *windows) park(t *track, e *unacked.Entry, attempts uint32) {
 		t.c.timedOut++
 		t.win.Park(e.Seq)
 	}
-	v.leaves(t, e)
+	v.remove(t, e)
 }
 
 // drop lets go of everything un-ACKed. How often a session's were attempted is kept in its

@@ -449,27 +449,3 @@ func (p *process) Post(_ uint16, e exchange.Event) {
 		p.loop.post(e)
 	}
 }
-
-// views tells what each edge knows of the group.
-func (f *fleet) views() (all []string) {
-	for _, id := range []string{"a", "b", "c"} {
-		p := f.process(id)
-		done := make(chan struct{})
-		p.ops.Do(func() {
-			defer close(done)
-			for _, s := range p.groups {
-				all = append(all, fmt.Sprintf("%s goes by %q, dispatches: %v", id, s.at, s.dispatcher != nil))
-				for _, m := range s.members {
-					all = append(all, fmt.Sprintf("%s: member %d has %d messages", id, m.id, len(m.has)))
-				}
-				if s.dispatcher != nil {
-					for _, h := range s.dispatcher.core.Holders(0) {
-						all = append(all, fmt.Sprintf("%s: its dispatcher takes %v for one that has %d of %d messages", id, h.Member, h.Has, h.Window))
-					}
-				}
-			}
-		})
-		<-done
-	}
-	return all
-}

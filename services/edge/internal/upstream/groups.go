@@ -15,6 +15,9 @@ func (m *Mesh) Hold(conn exchange.Conn, user, name string, generation uint64) {
 	m.sessions.Hold(conn, user, name, generation)
 }
 
+// DescribeGroups says what this edge knows of its groups.
+func (m *Mesh) DescribeGroups(ctx context.Context) []groups.Description { return m.groups.Describe(ctx) }
+
 // GroupStats of the shared subscriptions.
 func (m *Mesh) GroupStats() *groups.Stats { return &m.groups.Stats }
 

@@ -51,9 +51,9 @@ type Log interface {
 	// Owners says which stores took shards last and have not released them (they may be dead
 	// since).
 	Owners(ctx context.Context) ([]Ownership, error)
-	// Fence ends every writer and ClaimRun of one incarnation of a store: when it returns nil, none
-	// of them can commit any more and their shards and claims can be taken. Those that are gone
-	// are no error. It never touches another incarnation.
+	// Fence ends every Writer and ClaimWriter of one incarnation of a store: when it returns nil,
+	// none of them can commit any more and their shards and claims can be taken. Those that are
+	// gone are no error. It never touches another incarnation.
 	Fence(ctx context.Context, storeID string, incarnation uint64) error
 	// NewEpoch begins a new incarnation of every shard's log: heads fall back to 0 under the new
 	// epoch, which must be greater than the present ones (ErrConflict). No shard may be owned

@@ -5,47 +5,49 @@ import (
 	"errors"
 )
 
-// ErrFenced says that another run has taken shards of this one: nothing was done, and never will
-// be.
-var ErrFenced = errors.New("another store has taken the claims")
+// ErrFenced is returned when another writer has taken shards of this one: nothing was done, and
+// never will be.
+var ErrFenced = errors.New("another store has taken over the claims")
 
-// ErrShardTaken is returned when another run owns the claims of a shard.
-var ErrShardTaken = errors.New("another store has the claims of a shard")
+// ErrShardTaken is returned when another writer owns the claims of a shard.
+var ErrShardTaken = errors.New("another store owns the claims of the shard")
 
-// ClaimNumbers is how many numbers a ClaimRun has for a shard, from ClaimShard.Next on.
+// ClaimNumbers is how many numbers a ClaimWriter has for a shard, from ClaimShard.Next on.
 const ClaimNumbers = 1 << 32
 
 // ClaimsLost is how many takes of a shard NewEpoch leaves room for: a database that was rewound
 // doesn't know of its last ones, and no number may be given twice.
 const ClaimsLost = 1 << 20
 
-// Claims keeps who holds and who waits for resources (package claims decides about that).
+// Claims keeps the claims of resources; package claims decides about them.
 type Claims interface {
-	// OpenClaims begins a run, without shards. Fence and NewEpoch end it as they end writers.
-	OpenClaims(ctx context.Context, owner Owner) (ClaimRun, error)
+	// OpenClaims makes a writer, without shards. Fence and NewEpoch end it as they end those of the
+	// log.
+	OpenClaims(ctx context.Context, owner Owner) (ClaimWriter, error)
 }
 
-// ClaimRun is one store's right to change claims of the shards that it took. Exclusiveness is the
-// database's: what a run does after another took any of its shards is ErrFenced. It has one user at
-// a time. After any error but ErrTaken it is of no more use: what became of the last Commit is what
-// the next run of that shard loads, and never changes afterwards.
-type ClaimRun interface {
-	// Take takes shards and hands visit every place in them, shard by shard in the order of Seq,
-	// after nobody else can change them. Without force it is ErrTaken where another run has one of
-	// them, and nothing is taken; with force that run is fenced, with all that it has. Shards that
-	// the run has already are begun anew. taken is in the order of shards.
+// ClaimWriter is one store's right to change claims of the shards that it took. Exclusiveness is
+// the database's: after another writer took any of its shards, every method returns ErrFenced. It
+// has one user at a time. After any error but ErrShardTaken it cannot be used any more: what became
+// of the last Commit is what the next writer of that shard loads, and never changes afterwards.
+type ClaimWriter interface {
+	// Take takes shards and calls visit with every place in them, shard by shard in the order of
+	// Seq, once nobody else can change them. Without force it fails with ErrShardTaken where
+	// another writer has one of them, and nothing is taken; with force that writer is fenced, with
+	// all that it has. Shards that the writer has already are taken anew. taken is in the order of
+	// shards.
 	Take(ctx context.Context, shards []int, force bool, visit func(ClaimPlace)) (taken []ClaimShard, now uint64, err error)
-	// Give lets go of shards.
+	// Give releases shards.
 	Give(ctx context.Context, shards []int) error
 	// Commit does all changes in one transaction, durable when it returns nil. Without changes it
-	// only proves that the run is not fenced. now is the database's time, in Unix microseconds,
+	// only proves that the writer is not fenced. now is the database's time, in Unix microseconds,
 	// between the call and its return.
 	Commit(ctx context.Context, c *ClaimChanges) (now uint64, err error)
-	// Close ends the run and lets go of everything.
+	// Close ends the writer and releases everything.
 	Close() error
 }
 
-// ClaimShard is a shard that was taken: numbers from Next to Next+ClaimNumbers-1 are the run's,
+// ClaimShard is a shard that was taken: numbers from Next to Next+ClaimNumbers-1 are the writer's,
 // none of them was used before.
 type ClaimShard struct {
 	Shard int

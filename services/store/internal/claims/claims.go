@@ -53,10 +53,10 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Lane is a lifecycle.Part. Its goroutine owns the book and the run in the database: it gathers
+// Lane is a lifecycle.Part. Its goroutine owns the book and the writer in the database: it gathers
 // operations of all nodes, what fell due and what became of calls, has the book decide, commits,
-// and only then answers and tells. Whatever fails, it forgets all and reads anew what the database
-// has.
+// and only then answers and notifies. Whatever fails, it forgets all and reads anew what the
+// database has.
 type Lane struct {
 	cfg      Config
 	metrics  *metrics
@@ -76,10 +76,10 @@ type Lane struct {
 
 	// The goroutine's own.
 	clock     *clock
-	run       backend.ClaimRun // nil: none
-	book      *book.Book       // while there is a run
+	writer    backend.ClaimWriter // nil: none
+	book      *book.Book          // while there is a writer
 	ended     context.CancelFunc
-	running   context.Context // ends with the run
+	running   context.Context // ends with the writer
 	shards    shards
 	parked    []*op
 	committed time.Time
@@ -134,7 +134,7 @@ func (l *Lane) Check() error {
 	return l.away
 }
 
-var errNotOpen = errors.New("claims are not read so far")
+var errNotOpen = errors.New("claims have not been loaded yet")
 
 func (l *Lane) is(away error) {
 	l.mu.Lock()

@@ -216,7 +216,7 @@ func TestNoForceUnlessSure(t *testing.T) {
 	})
 }
 
-// An operation on a shard that is the store's, and not read so far, waits a little.
+// An operation on a shard that is the store's, and not loaded yet, waits a little.
 func TestShardNotReadSoFar(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db := newDatabase()

@@ -18,9 +18,9 @@ const (
 
 var errBack = errors.New("the database's clock went back")
 
-// clock tells the database's time, in Unix microseconds, from what it answered and this process's
+// clock is the database's time, in Unix microseconds, from what it answered and this process's
 // monotonic clock. The host's wall clock has no part in it. It is never ahead of the database, as
-// far as answers show, and behind it by the shortest round trip at most: nothing ends before its
+// far as answers show, and late by the shortest round trip at most: nothing ends before its
 // time. It never goes back, but after errBack.
 type clock struct {
 	began   time.Time // mono 0

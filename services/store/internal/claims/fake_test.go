@@ -67,7 +67,7 @@ func (d *database) do(what string, by backend.Owner, f func() error) error {
 	return err
 }
 
-func (d *database) OpenClaims(_ context.Context, owner backend.Owner) (backend.ClaimRun, error) {
+func (d *database) OpenClaims(_ context.Context, owner backend.Owner) (backend.ClaimWriter, error) {
 	d.mu.Lock()
 	d.opens++
 	d.mu.Unlock()

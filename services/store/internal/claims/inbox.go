@@ -17,7 +17,7 @@ const (
 
 // prepared is what became of a call.
 type prepared struct {
-	running any // of which run
+	running any // with which writer
 	key     backend.ClaimKey
 	token   uint64
 	ok      bool
@@ -81,7 +81,7 @@ func (l *Lane) queued() (ops []*op) {
 	return ops
 }
 
-// endStreams has every node ask again for all that it tells somebody about.
+// endStreams has every node ask again for all that it notifies somebody of.
 func (l *Lane) endStreams() {
 	l.mu.Lock()
 	ended := make([]*stream, 0, len(l.nodes))

@@ -23,8 +23,8 @@ type listing struct {
 	done chan struct{}
 }
 
-// List tells a page of the places in this store's shards. CONFLICT: the shard asked for is another
-// store's, or is not read so far.
+// List answers with a page of the places in this store's shards. CONFLICT: the shard asked for is
+// another store's, or is not loaded yet.
 func (l *Lane) List(ctx context.Context, req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error) {
 	q := &listing{req: req, done: make(chan struct{})}
 	l.mu.Lock()

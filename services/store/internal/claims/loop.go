@@ -13,7 +13,7 @@ import (
 const (
 	// look bounds how late it is noticed that a shard came or went.
 	look = 50 * time.Millisecond
-	// probeEvery is how often the database is asked for its time, and whether this run is good,
+	// probeEvery is how often the database is asked for its time, and whether the writer is good,
 	// while there is nothing to commit.
 	probeEvery = time.Second
 	// stepOps operations, and stepDue places that fell due, go into one commit.
@@ -25,10 +25,10 @@ const (
 	// stepTimeout bounds each question to the database, takeTimeout the reading of shards.
 	stepTimeout = 5 * time.Second
 	takeTimeout = 30 * time.Second
-	// firstPause before a run is begun anew; it doubles up to lastPause.
+	// firstPause is the pause before another writer is opened; it doubles up to lastPause.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// patience of an operation whose shard is not read so far, or with the database away.
+	// patience of an operation whose shard is not loaded yet, or with the database away.
 	patience = time.Second
 )
 
@@ -49,7 +49,7 @@ func (l *Lane) loop(ctx context.Context) {
 	}
 }
 
-// wait pauses. Operations wait a little for the run after it.
+// wait pauses. Operations wait a little for the next writer.
 func (l *Lane) wait(ctx context.Context, pause time.Duration, since time.Time) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -67,8 +67,7 @@ func (l *Lane) wait(ctx context.Context, pause time.Duration, since time.Time) {
 	}
 }
 
-// serve is one run in the database, until an error or the end; served: it has got as far as to
-// serve.
+// serve works with one writer, until an error or the end; served: it has got as far as to serve.
 func (l *Lane) serve(ctx context.Context) (served bool, err error) {
 	if err := l.cfg.Away(); err != nil {
 		return false, err
@@ -97,15 +96,15 @@ func (l *Lane) serve(ctx context.Context) (served bool, err error) {
 	}
 }
 
-// open begins a run, which knows all nodes that are here.
+// open opens a writer and makes a book, which knows all nodes that are here.
 func (l *Lane) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	run, err := l.cfg.Backend.OpenClaims(ctx, l.cfg.Owner)
+	writer, err := l.cfg.Backend.OpenClaims(ctx, l.cfg.Owner)
 	if err != nil {
 		return err
 	}
-	l.run, l.book = run, book.New(book.Config{Rules: l.rules})
+	l.writer, l.book = writer, book.New(book.Config{Rules: l.rules})
 	l.running, l.ended = context.WithCancel(context.Background())
 	l.shards = shards{size: firstGroup}
 	l.mu.Lock()
@@ -116,18 +115,18 @@ func (l *Lane) open(ctx context.Context) error {
 	return l.commit(l.book.Take()) // what time is it?
 }
 
-// close ends the run and forgets everything. Nodes have to ask again: what was told to nobody is
-// lost.
+// close closes the writer and forgets everything. Nodes have to ask again: notices that were not
+// sent are lost.
 func (l *Lane) close(why error) {
-	if l.run == nil {
+	if l.writer == nil {
 		l.is(why)
 		return
 	}
 	l.ended()
-	if err := l.run.Close(); err != nil {
+	if err := l.writer.Close(); err != nil {
 		l.cfg.Log.Debug("closing the database connection of claims failed", "error", err)
 	}
-	l.run, l.book = nil, nil
+	l.writer, l.book = nil, nil
 	l.metrics.state(book.Stats{})
 	if why == nil {
 		l.is(errNotOpen)
@@ -136,9 +135,9 @@ func (l *Lane) close(why error) {
 	l.is(why)
 	l.metrics.reloads.Inc()
 	if errors.Is(why, backend.ErrFenced) {
-		l.cfg.Log.Warn("another store has taken claims of this store: all claims are read again")
+		l.cfg.Log.Warn("another store has taken over claims of this store: all claims are loaded again")
 	} else {
-		l.cfg.Log.Warn("a commit of claims failed: all claims are read again", "error", why)
+		l.cfg.Log.Warn("a commit of claims failed: all claims are loaded again", "error", why)
 	}
 	l.refuse(l.parked, errAway)
 	l.parked = nil
@@ -175,7 +174,7 @@ func (l *Lane) turn(ctx context.Context) (wait time.Duration, err error) {
 			l.fail(step)
 			return 0, err
 		}
-		l.tell(step)
+		l.report(step)
 		b.listed()
 		if any && due <= now && step.Counts.Ended[wirev1.Code_CODE_EXPIRED] > 0 {
 			l.metrics.lag.Observe(float64(l.clock.now(time.Now())-due) / 1e6)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -20,19 +21,20 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	auto := promauto.With(r)
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "pushmesh_store_claims_" + name, Help: help})
+		return auto.NewGauge(prometheus.GaugeOpts{Name: "pushmesh_store_claims_" + name, Help: help})
 	}
 	histogram := func(name, help string, least float64, buckets int) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "pushmesh_store_claims_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, buckets)})
+		return auto.NewHistogram(prometheus.HistogramOpts{Name: "pushmesh_store_claims_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, buckets)})
 	}
 	codes := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pushmesh_store_claims_" + name, Help: help}, []string{"code"})
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: "pushmesh_store_claims_" + name, Help: help}, []string{"code"})
 	}
 	count := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_store_claims_" + name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "pushmesh_store_claims_" + name, Help: help})
 	}
-	m := &metrics{
+	return &metrics{
 		holding:  gauge("holds", "Claims that hold a resource, in the shards of this store."),
 		waiting:  gauge("queued", "Claims that wait for a resource, in the shards of this store."),
 		waits:    histogram("wait_seconds", "Time from a claim's arrival to its grant.", 0.001, 24),
@@ -44,10 +46,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		failures: count("commit_failures_total", "Commits of claims that failed, or whose outcome is unknown."),
 		reloads:  count("reloads_total", "Times that all claims were read again from the database, after a failure or after another store took a shard."),
 	}
-	if r != nil {
-		r.MustRegister(m.holding, m.waiting, m.waits, m.lag, m.ended, m.refusals, m.seconds, m.ops, m.failures, m.reloads)
-	}
-	return m
 }
 
 func (m *metrics) state(s book.Stats) {

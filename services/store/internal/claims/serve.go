@@ -26,7 +26,7 @@ func (l *Lane) Serve(to grpc.BidiStreamingServer[meshv1.StoreServiceClaimsReques
 	}
 	s := newStream(first.GetNode(), first.GetIncarnation(), l.cfg.Limits)
 	if len(s.node) > maxName || !clean(s.node) || !strings.HasPrefix(s.node, "edge:") && !strings.HasPrefix(s.node, "router:") {
-		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the first message names no node")
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "the first message of a claims stream must name the node")
 	}
 	if err := l.join(s); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (l *Lane) Serve(to grpc.BidiStreamingServer[meshv1.StoreServiceClaimsReques
 func (l *Lane) receive(from grpc.BidiStreamingServer[meshv1.StoreServiceClaimsRequest, meshv1.StoreServiceClaimsResponse], s *stream, req *meshv1.StoreServiceClaimsRequest) error {
 	for {
 		if len(req.GetOps()) > maxOps {
-			return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "more than 1,000 operations in a message")
+			return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a message has more than 1,000 operations")
 		}
 		l.submit(s, req.GetOps())
 		for s.full() {
@@ -131,12 +131,12 @@ func (l *Lane) enqueue(s *stream, ops []*op) bool {
 }
 
 var (
-	errUnsound = code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "names are UTF-8, without NUL")
+	errUnsound = code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "names must be UTF-8 without NUL")
 	errBusy    = code.Retry(wirev1.Code_CODE_OVERLOADED, 100*time.Millisecond, "too many operations of this node wait for the store")
 	errStops   = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store is stopping")
-	errNotMine = code.New(wirev1.Code_CODE_CONFLICT, "the shard is another store's")
+	errNotMine = code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard")
 	errAway    = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 250*time.Millisecond, "claims can't be changed now")
-	errLoading = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store has just taken the shard: its claims are not read so far")
+	errLoading = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 100*time.Millisecond, "the store has just taken the shard: its claims are being loaded")
 )
 
 func (l *Lane) refusal(o *meshv1.ClaimOp, why *code.Error) word {

@@ -33,7 +33,7 @@ const (
 type shards struct {
 	owned [topic.Shards]uint64 // numbers of the log
 	taken [topic.Shards]uint64 // number under which the book has it; 0: not
-	had   [topic.Shards]bool   // it was taken before in this run
+	had   [topic.Shards]bool   // it was taken before by this writer
 	// since is when another store was first found to have it, tried in this round.
 	since  [topic.Shards]time.Time
 	tried  [topic.Shards]bool
@@ -102,7 +102,7 @@ func (l *Lane) state() {
 		}
 	}
 	if missing > 0 {
-		l.is(fmt.Errorf("claims of %d shards are not read so far", missing))
+		l.is(fmt.Errorf("claims of %d shards have not been loaded yet", missing))
 	} else {
 		l.is(nil)
 	}
@@ -123,7 +123,7 @@ func (l *Lane) give(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 	defer cancel()
-	return l.run.Give(ctx, lost)
+	return l.writer.Give(ctx, lost)
 }
 
 // sure reports whether the log is sure of shards that are to be taken from another store. A store
@@ -158,7 +158,7 @@ func (l *Lane) take(ctx context.Context, group []int, force bool) error {
 	defer cancel()
 	begun := time.Now()
 	places, loaded := map[int][]backend.ClaimPlace{}, 0
-	got, now, err := l.run.Take(ctx, group, force, func(p backend.ClaimPlace) {
+	got, now, err := l.writer.Take(ctx, group, force, func(p backend.ClaimPlace) {
 		places[p.Shard] = append(places[p.Shard], p)
 		loaded++
 	})

@@ -14,7 +14,7 @@ import (
 
 func (l *Lane) rules(resource string) *policy.Claims { return l.cfg.Policies().For(resource).Claims }
 
-// meet tells the book which nodes came and went.
+// meet reports to the book which nodes came and went.
 func (l *Lane) meet(now uint64, b *batch) {
 	for _, n := range b.nodes {
 		if n.here {
@@ -31,7 +31,7 @@ func (l *Lane) commit(step *book.Step) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	begun := time.Now()
-	now, err := l.run.Commit(ctx, &step.Changes)
+	now, err := l.writer.Commit(ctx, &step.Changes)
 	l.committed = time.Now()
 	if err != nil {
 		l.metrics.failures.Inc()
@@ -51,8 +51,8 @@ func (l *Lane) fail(step *book.Step) {
 	}
 }
 
-// tell answers, tells and asks what a committed step says.
-func (l *Lane) tell(step *book.Step) {
+// report sends the answers and notices of a committed step, and starts the calls that it asks for.
+func (l *Lane) report(step *book.Step) {
 	words, answered := map[*stream][]word{}, map[*stream]int{}
 	l.mu.Lock()
 	next := 0

@@ -23,7 +23,7 @@ const (
 
 var (
 	errSlow     = code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, 100*time.Millisecond, "too many changes of claims wait for the node: ask again for all")
-	errReplaced = code.New(wirev1.Code_CODE_CONFLICT, "another stream of the node took the place of this one")
+	errReplaced = code.New(wirev1.Code_CODE_CONFLICT, "another stream of the node replaced this one")
 	errDraining = code.Retry(wirev1.Code_CODE_DRAINING, 100*time.Millisecond, "the store is stopping")
 	errAnew     = code.Retry(wirev1.Code_CODE_UNAVAILABLE, 50*time.Millisecond, "the store reads its claims anew: ask again for all")
 )
@@ -36,7 +36,7 @@ type op struct {
 	at    time.Time // it came
 }
 
-// stream is what a node says and is told. Its handler's goroutine sends, another reads; the lane
+// stream is what a node sends and receives. Its handler's goroutine sends, another reads; the lane
 // puts in what is to be sent and never waits.
 type stream struct {
 	node        string

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 )
@@ -62,13 +63,9 @@ func New(cfg Config) *Clock {
 	if cfg.Host == nil {
 		cfg.Host = time.Now
 	}
-	c := &Clock{cfg: cfg, begin: time.Now(), doubt: errNotAsked, apart: prometheus.NewGauge(prometheus.GaugeOpts{
+	return &Clock{cfg: cfg, begin: time.Now(), doubt: errNotAsked, apart: promauto.With(cfg.Registry).NewGauge(prometheus.GaugeOpts{
 		Name: "pushmesh_store_clock_offset_seconds", Help: "The host's clock minus the database's, at the last comparison.",
 	})}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(c.apart)
-	}
-	return c
 }
 
 // Set asks once, before anything else: an error says that the database was not reached, or that the

@@ -99,7 +99,7 @@ func (s *Set) Move(ctx context.Context, shard int, to string) error {
 		return err
 	}
 	if from != at {
-		if err := s.all[from].Move(ctx, s.all[at], shard); err != nil {
+		if err := s.all[from].Move(ctx, s.all[at].Log, shard); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -76,14 +77,10 @@ func New(cfg Config) *Copier {
 	if cfg.Done == nil {
 		cfg.Done = func(*meshv1.DeadLetter) {}
 	}
-	c := &Copier{cfg: cfg, kick: make(chan struct{}, 1), ownerships: make([]uint64, topic.Shards), copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &Copier{cfg: cfg, kick: make(chan struct{}, 1), ownerships: make([]uint64, topic.Shards), copies: promauto.With(cfg.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "pushmesh_store_dead_letter_copies_total",
 		Help: "Dead letters that were copied to their dead-letter topic, by code: OK; UNSUPPORTED, the topic is ephemeral, or the dead letter is a copy itself; any other code, the append was refused.",
 	}, []string{"code"})}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(c.copies)
-	}
-	return c
 }
 
 // Start begins.

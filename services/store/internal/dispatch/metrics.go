@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -13,18 +14,15 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		told: prometheus.NewCounter(prometheus.CounterOpts{
+	auto := promauto.With(r)
+	return &metrics{
+		told: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_notified_messages_total", Help: "Messages that the store appended on its own, such as scheduled ones, and sent to a router to be delivered.",
 		}),
-		untold: prometheus.NewCounterVec(prometheus.CounterOpts{
+		untold: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_unnotified_messages_total", Help: "Messages that the store appended on its own and could not send to a router, by code; edges find them later by comparing heads.",
 		}, []string{"code"}),
 	}
-	if r != nil {
-		r.MustRegister(m.told, m.untold)
-	}
-	return m
 }
 
 // bounded counts a message that could not be queued.

@@ -1,15 +1,15 @@
 package housekeeping
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 type metrics struct{ expired prometheus.Counter }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{expired: prometheus.NewCounter(prometheus.CounterOpts{
+	auto := promauto.With(r)
+	return &metrics{expired: auto.NewCounter(prometheus.CounterOpts{
 		Name: "pushmesh_store_sessions_expired_total", Help: "Sessions deleted, with their cursors and filters, because they were not attached for their TTL.",
 	})}
-	if r != nil {
-		r.MustRegister(m.expired)
-	}
-	return m
 }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -15,11 +16,12 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "pushmesh_store_outbox_" + name, Help: help})
+		return auto.NewGauge(prometheus.GaugeOpts{Name: "pushmesh_store_outbox_" + name, Help: help})
 	}
-	m := &metrics{
-		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &metrics{
+		messages: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_outbox_messages_total", Help: "Messages that transactions published with pushmesh.publish, by the code that a router answered with.",
 		}, []string{"code"}),
 		reading: gauge("reading", "1 on the store that reads the transactional outbox, 0 on the others."),
@@ -30,10 +32,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		parked:  gauge("parked_messages", "Messages set aside, since the owner or database of their shard is away."), parkedBytes: gauge("parked_bytes", "Size of the messages that are set aside."),
 		full: gauge("parked_full", "1 while no more messages can be set aside, so that nothing that transactions publish is sent."),
 	}
-	if reg != nil {
-		reg.MustRegister(m.messages, m.reading, m.pending, m.bytes, m.age, m.blocked, m.parked, m.parkedBytes, m.full)
-	}
-	return m
 }
 
 func (m *metrics) answered(c wirev1.Code) { m.messages.WithLabelValues(code.Name(c)).Inc() }

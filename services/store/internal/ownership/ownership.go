@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -88,12 +89,9 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Manager{cfg: cfg, unsubscribe: func() {}, beats: map[string]heard{}, fences: prometheus.NewCounter(prometheus.CounterOpts{
+	m := &Manager{cfg: cfg, unsubscribe: func() {}, beats: map[string]heard{}, fences: promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{
 		Name: "pushmesh_store_fences_total", Help: "Other stores that this store fenced: it ended their database connections, since they did nothing in the database.",
 	})}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(m.fences)
-	}
 	for i, db := range cfg.Databases {
 		m.watches = append(m.watches, &dbWatch{manager: m, place: i, database: db, kick: make(chan struct{}, 1)})
 	}

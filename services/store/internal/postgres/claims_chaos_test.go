@@ -105,7 +105,7 @@ func (c *counting) count(ctx context.Context, d *DB, id string, turn int) {
 	}
 }
 
-func (c *counting) turn(ctx context.Context, r backend.ClaimRun, id string, turn int) error {
+func (c *counting) turn(ctx context.Context, r backend.ClaimWriter, id string, turn int) error {
 	c.mu.Lock()
 	least := c.last
 	c.mu.Unlock()
@@ -161,7 +161,7 @@ func TestClaimsOverCrashesHangsAndTakes(t *testing.T) {
 	for deadline := time.Now().Add(backendtest.Patience); ; {
 		// one that ends between two commits of its run's last is no fault
 		goesOn := c.another(20)
-		terminate(t, server.URL(), `application_name = 'pushmesh-claims'`)
+		pgtest.Terminate(t, server.URL(), `application_name = 'pushmesh-claims'`)
 		c.until(t, "numbers after the end of a backend", goesOn)
 		c.mu.Lock()
 		enough := c.faults >= 3

@@ -44,7 +44,7 @@ func TestALoadBesideAFold(t *testing.T) {
 	w, first := claimed(t, healthy, 3)
 	epoch := first.shards[3].Epoch
 	// The checkpoint covers what the log has, and a mark lies behind it.
-	const topics = 300
+	const topics, pagesInSlice = 300, 8192
 	for head := uint64(1); ; head++ {
 		need(t, w.Checkpoint(t.Context(), checkpointOf(3, epoch, 10*head, topics)))
 		mark := batch(3, epoch, 10*head+1)

@@ -3,14 +3,17 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
-	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 )
 
 // ignoring has PgBouncer take what a session is set to at its start, and forget it: what operators
@@ -43,7 +46,7 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 			if err == nil {
 				need(t, d.Close())
 			}
-			if !errors.Is(err, ErrPooled) {
+			if !errors.Is(err, server.ErrPooled) {
 				t.Fatalf("a store opens: %v", err)
 			}
 			var schemas int
@@ -60,18 +63,22 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 func TestAPoolerThatComesLaterIsRefused(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
-	d := open(t, direct)
+	var pooler atomic.Pointer[string]
+	d := openWith(t, Config{URL: direct, Patience: backendtest.Patience, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if in := pooler.Load(); in != nil {
+			network, addr = "tcp", *in
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
 	u, err := url.Parse(pgtest.Pooler(t, direct, "transaction", ignoring))
 	need(t, err)
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	need(t, err)
-	d.conns.Port = uint16(port)
+	pooler.Store(&u.Host)
 	for what, opens := range map[string]func() error{
 		"a writer":            func() error { _, err := d.OpenWriter(t.Context(), owner("a")); return err },
 		"a run of claims":     func() error { _, err := d.OpenClaims(t.Context(), owner("a")); return err },
 		"the outbox's reader": func() error { _, err := d.OpenOutbox(t.Context(), owner("a")); return err },
 	} {
-		if err := opens(); !errors.Is(err, ErrPooled) {
+		if err := opens(); !errors.Is(err, server.ErrPooled) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -95,7 +102,7 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			w := opened(t, d, a)
 			for setting, want := range map[string]string{"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "lock_timeout": "1s", "application_name": "pushmesh-writer", "TimeZone": "UTC"} {
 				var got string
-				need(t, w.conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got))
+				need(t, w.Conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got))
 				if got != want {
 					t.Errorf("%s of a writer is %q, want %q", setting, got, want)
 				}
@@ -127,11 +134,12 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			a.Incarnation = 2
 			dying := opened(t, d, a)
 			hasOf3(t, dying, 3)
-			need(t, dying.conn.PgConn().Conn().Close())
+			need(t, dying.Conn.PgConn().Conn().Close())
 			for {
 				a.Incarnation++
 				next := opened(t, d, a)
-				if next.process != dying.process { // the pooler has not seen that it died
+				if fmt.Sprint(next.Conn.Backend()) != fmt.Sprint(dying.Conn.Backend()) {
+					// the pooler has not seen that it died
 					continue
 				}
 				hasOf3(t, next, 3)

@@ -8,10 +8,11 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 )
 
-// claims says what a writer is told that wants a shard.
-func claims(t *testing.T, d *DB) error {
+// takesShard is how a writer that wants a shard fares.
+func takesShard(t *testing.T, d *DB) error {
 	t.Helper()
 	w, err := d.OpenWriter(t.Context(), owner("a"))
 	if err != nil {
@@ -26,45 +27,47 @@ func claims(t *testing.T, d *DB) error {
 // was only restarted or crashed does.
 func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	server := pgtest.New(t)
-	d := open(t, server.URL())
-	need(t, claims(t, d))
-	need(t, server.Kill())
-	need(t, server.Restart())
-	need(t, openingLast(t, func() error { return claims(t, d) }))
+	pg := pgtest.New(t)
+	d := open(t, pg.URL())
+	need(t, takesShard(t, d))
+	need(t, pg.Kill())
+	need(t, pg.Restart())
+	need(t, openingLast(t, func() error { return takesShard(t, d) }))
 
-	need(t, server.Promote())
-	if err := openingLast(t, func() error { return claims(t, d) }); !errors.Is(err, ErrRewound) {
+	need(t, pg.Promote())
+	if err := openingLast(t, func() error { return takesShard(t, d) }); !errors.Is(err, server.ErrRewound) {
 		t.Fatalf("after a promotion: %v", err)
 	}
-	if _, err := d.OpenOutbox(t.Context(), owner("a")); !errors.Is(err, ErrRewound) {
+	if _, err := d.OpenOutbox(t.Context(), owner("a")); !errors.Is(err, server.ErrRewound) {
 		t.Errorf("the outbox after a promotion: %v", err)
 	}
-	if _, err := d.OpenClaims(t.Context(), owner("a")); !errors.Is(err, ErrRewound) {
+	if _, err := d.OpenClaims(t.Context(), owner("a")); !errors.Is(err, server.ErrRewound) {
 		t.Errorf("claims after a promotion, which could give tokens twice: %v", err)
 	}
 	if _, _, err := d.ListNamespaces(t.Context(), 0); err != nil {
 		t.Errorf("reads go on: %v", err)
 	}
 	need(t, d.SameEpoch(t.Context()))
-	need(t, claims(t, d))
-	claimsOf(t, d, "a", false)
+	need(t, takesShard(t, d))
+	run, err := d.OpenClaims(t.Context(), owner("a"))
+	need(t, err)
+	need(t, run.Close())
 
-	need(t, server.Promote())
-	d = openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})
-	if err := claims(t, d); !errors.Is(err, ErrRewound) {
+	need(t, pg.Promote())
+	d = openWith(t, Config{URL: pg.URL(), Patience: backendtest.Patience})
+	if err := takesShard(t, d); !errors.Is(err, server.ErrRewound) {
 		t.Fatalf("after a second promotion: %v", err)
 	}
 	need(t, d.NewEpoch(t.Context(), now()))
-	need(t, claims(t, d))
+	need(t, takesShard(t, d))
 
-	need(t, server.Promote())
-	need(t, claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true, Patience: backendtest.Patience})))
-	need(t, claims(t, openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})))
+	need(t, pg.Promote())
+	need(t, takesShard(t, openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})))
+	need(t, takesShard(t, openWith(t, Config{URL: pg.URL(), Patience: backendtest.Patience})))
 
 	// A copy on another system: what the log knows is a system that this one isn't.
-	execute(t, server.URL(), `UPDATE pushmesh.server SET system = system + 1`)
-	if err := claims(t, openWith(t, Config{URL: server.URL(), TrustPromotion: true, Patience: backendtest.Patience})); !errors.Is(err, ErrRewound) {
+	execute(t, pg.URL(), `UPDATE pushmesh.server SET system = system + 1`)
+	if err := takesShard(t, openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})); !errors.Is(err, server.ErrRewound) {
 		t.Errorf("on another system: %v", err)
 	}
 }
@@ -77,7 +80,7 @@ func openingLast(t *testing.T, f func() error) (err error) {
 	defer tick.Stop()
 	deadline := time.After(backendtest.Patience)
 	for {
-		if err = f(); err == nil || errors.Is(err, ErrRewound) || errors.Is(err, backend.ErrConflict) {
+		if err = f(); err == nil || errors.Is(err, server.ErrRewound) || errors.Is(err, backend.ErrConflict) {
 			return err
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/log"
 )
 
 // user of a URL.
@@ -21,21 +22,21 @@ func user(t *testing.T, of string) string {
 }
 
 // opened is a writer for as long as the test.
-func opened(t *testing.T, d *DB, owner backend.Owner) *writer {
+func opened(t *testing.T, d *DB, owner backend.Owner) *log.Writer {
 	t.Helper()
 	w, err := d.OpenWriter(t.Context(), owner)
 	need(t, err)
 	t.Cleanup(func() { _ = w.Close() })
-	return w.(*writer)
+	return w.(*log.Writer)
 }
 
 // hasOf3 asks a writer for shard 3 and wants it to have got these.
-func hasOf3(t *testing.T, w *writer, want ...int) {
+func hasOf3(t *testing.T, w *log.Writer, want ...int) {
 	t.Helper()
 	got, err := w.TakeShards(t.Context(), []int{3})
 	need(t, err)
 	if len(got) != len(want) {
-		t.Fatalf("%s has %v, want %v", w.owner.StoreID, got, want)
+		t.Fatalf("the writer has %v, want %v", got, want)
 	}
 }
 
@@ -49,11 +50,11 @@ func TestAGrantedRoleIsEnough(t *testing.T) {
 	d := open(t, granted)
 	now := uint64(time.Now().UnixMicro())
 	need(t, d.MakeSlices(t.Context(), now))
-	log := backendtest.OpenLog(t, d, owner("a"), 1, time.Now)
-	log.WaitReady(t)
-	log.Append(t, backendtest.Item("room/1", "x"))
+	topics := backendtest.OpenLog(t, d, owner("a"), 1, time.Now)
+	topics.WaitReady(t)
+	topics.Append(t, backendtest.Item("room/1", "x"))
 	need(t, openOutbox(t, d, "a").Close())
-	log.Close(t)
+	topics.Close(t)
 	if n, err := d.DropSlices(t.Context(), now+uint64((365*24*time.Hour).Microseconds())); err != nil || n == 0 {
 		t.Errorf("%d slices dropped: %v", n, err)
 	}

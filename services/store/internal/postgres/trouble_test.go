@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
@@ -130,7 +131,7 @@ func (u *under) level(t *testing.T, since time.Time) time.Duration {
 	}
 	took := time.Since(since)
 	t.Logf("100 small statements were answered %s after the database was back", took.Round(time.Millisecond))
-	if most := u.proxy.MostAttempts(); most > maxAttempts {
+	if most := u.proxy.MostAttempts(); most > server.MaxAttempts {
 		t.Errorf("%d connections were being made at a time", most)
 	}
 	return took
@@ -142,9 +143,9 @@ func TestTroubleEveryConnectionSleeps(t *testing.T) {
 	defer wake()
 	var sleepers sync.WaitGroup
 	asleep := make(chan struct{}, 100)
-	for range u.db.cfg.Pool.Max {
+	for range u.db.Config.Pool.Max {
 		sleepers.Go(func() {
-			conn, err := u.db.pool.Acquire(ctx)
+			conn, err := u.db.Pool.Acquire(ctx)
 			if err != nil {
 				t.Error(err)
 				return
@@ -154,7 +155,7 @@ func TestTroubleEveryConnectionSleeps(t *testing.T) {
 			_, _ = conn.Exec(ctx, `SELECT pg_sleep(600)`) // ends with ctx
 		})
 	}
-	for range u.db.cfg.Pool.Max {
+	for range u.db.Config.Pool.Max {
 		<-asleep
 	}
 	u.refused(t, wirev1.Code_CODE_OVERLOADED)
@@ -264,7 +265,7 @@ func TestGivingUpLeaksNoConnection(t *testing.T) {
 				case 0:
 					err = d.Ping(ctx)
 				case 1:
-					err = d.do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+					err = d.Do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 						_, err := conn.Exec(ctx, `SELECT pg_sleep(0.02)`)
 						return err
 					})
@@ -293,7 +294,7 @@ func TestGivingUpLeaksNoConnection(t *testing.T) {
 		t.Errorf("%d gave up, %d did not: the test is no test", gaveUp.Load(), done.Load())
 	}
 	for deadline := time.Now().Add(backendtest.Patience); ; <-time.After(10 * time.Millisecond) {
-		stat, status := d.pool.Stat(), d.gate.Status()
+		stat, status := d.Pool.Stat(), d.Gate.Status()
 		idle := stat.TotalConns() == stat.IdleConns() && stat.ConstructingConns() == 0
 		if idle && status.Busy == [3]int{} && status.Waiting == [3]int{} && d.Away() == nil && served(t, url) == int(stat.TotalConns()) {
 			break

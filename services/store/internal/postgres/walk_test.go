@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/log"
 )
 
 // point is the n-th time that a statement is sent.
@@ -241,7 +242,7 @@ func (s *story) owned(t *testing.T) {
 			recorded AS (SELECT shard, store_id, incarnation FROM pushmesh.owner WHERE shard = ANY($2) AND store_id = $3)
 			SELECT (SELECT count(*) FROM locked), (SELECT count(*) FROM recorded),
 				(SELECT count(*) FROM locked JOIN recorded USING (shard) JOIN pushmesh.writer AS w ON w.pid = locked.pid AND w.store_id = $3)`,
-			uint32(lockClass), s.shards, s.owner.StoreID).Scan(&locked, &recorded, &both))
+			uint32(log.LockClass), s.shards, s.owner.StoreID).Scan(&locked, &recorded, &both))
 		if n := len(s.shards); locked != n || recorded != n || both != n {
 			return fmt.Errorf("of %d shards owned, %d are locked, %d have their owner on record, %d both by the same store", n, locked, recorded, both)
 		}
@@ -362,7 +363,7 @@ func TestAClaimThatFailedHalfwayIsNotBelieved(t *testing.T) {
 		next, err := d.OpenWriter(t.Context(), owner("b"))
 		need(t, err)
 		if locks := pgtest.Exec(t, url, `SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = 3
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, uint32(lockClass)); locks > 0 {
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, uint32(log.LockClass)); locks > 0 {
 			t.Errorf("%d locks are left of a claim whose statement %d failed", locks, n)
 		}
 		need(t, next.Close())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/log"
 )
 
 // pulseOf is what a watch sees of a run; nil: it has no connections.
@@ -90,17 +91,19 @@ func TestAWatchSeesWhatRunsDo(t *testing.T) {
 // server waiting for it is not busy.
 func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	t.Parallel()
-	d := open(t, pgtest.Superuser(t, pgtest.URL(t))) // who may turn track_activities off
+	url := pgtest.Superuser(t, pgtest.URL(t)) // who may turn track_activities off
+	d := open(t, url)
 	a, b := backend.Owner{StoreID: "a", Incarnation: 1}, backend.Owner{StoreID: "b", Incarnation: 1}
 	mine, err := d.OpenWatch(t.Context(), a)
 	need(t, err)
 	defer func() { need(t, mine.Close()) }()
-	w, err := d.openWriter(t.Context(), b)
+	opened, err := d.OpenWriter(t.Context(), b)
 	need(t, err)
-	defer func() { _ = w.conn.Close(t.Context()) }()
+	defer func() { _ = opened.Close() }()
+	w, _ := opened.(*log.Writer)
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.conn.Exec(t.Context(), `SELECT pg_sleep(600)`)
+		_, err := w.Conn.Exec(t.Context(), `SELECT pg_sleep(600)`)
 		done <- err
 	}()
 	for p := pulseOf(t, mine, b.Run()); !p.Busy; p = pulseOf(t, mine, b.Run()) {
@@ -108,11 +111,12 @@ func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	if err := mine.Fence(t.Context(), b.Run(), pulseOf(t, mine, b.Run()).Mark); !errors.Is(err, backend.ErrAlive) {
 		t.Errorf("fenced at work: %v", err)
 	}
-	pgtest.Exec(t, d.conns.ConnString(), `SELECT pg_cancel_backend($1)`, w.process.pid)
+	pid, _ := w.Conn.Backend()
+	pgtest.Exec(t, url, `SELECT pg_cancel_backend($1)`, pid)
 	if err := <-done; err == nil {
 		t.Error("the statement was not cancelled")
 	}
-	_, err = w.conn.Exec(t.Context(), `SET track_activities = off`)
+	_, err = w.Conn.Exec(t.Context(), `SET track_activities = off`)
 	need(t, err)
 	p := pulseOf(t, mine, b.Run())
 	if !strings.Contains(p.Unfenceable, "track_activities") {
@@ -121,7 +125,7 @@ func TestAWatchTellsWorkFromSilence(t *testing.T) {
 	if err := mine.Fence(t.Context(), b.Run(), p.Mark); !errors.Is(err, backend.ErrAlive) {
 		t.Errorf("fenced though nobody sees what it does: %v", err)
 	}
-	_, err = w.conn.Exec(t.Context(), `SET track_activities = on; BEGIN`) // and nothing more
+	_, err = w.Conn.Exec(t.Context(), `SET track_activities = on; BEGIN`) // and nothing more
 	need(t, err)
 	need(t, mine.Fence(t.Context(), b.Run(), still(t, mine, b.Run()).Mark))
 }
@@ -133,7 +137,7 @@ func TestHeartbeatsWriteNothing(t *testing.T) {
 	w, err := d.OpenWatch(t.Context(), backend.Owner{StoreID: "a", Incarnation: 1})
 	need(t, err)
 	defer func() { need(t, w.Close()) }()
-	_, err = w.(*watch).conn.Exec(t.Context(), `SET default_transaction_read_only = on`)
+	_, err = w.(*log.Watch).Conn.Exec(t.Context(), `SET default_transaction_read_only = on`)
 	need(t, err)
 	_, err = w.Look(t.Context())
 	need(t, err)

@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 type metrics struct {
 	late    prometheus.Histogram
@@ -9,20 +12,17 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		late: prometheus.NewHistogram(prometheus.HistogramOpts{
+	auto := promauto.With(r)
+	return &metrics{
+		late: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_scheduled_late_seconds", Help: "Time from when a scheduled message was due to its commit.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+		waiting: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "pushmesh_store_scheduled_waiting_messages", Help: "Scheduled messages that are in memory, since they are due soon.",
 		}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		retries: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_scheduled_retries_total", Help: "Times that a scheduled message could not be appended when it was due, by code; it is tried again.",
 		}, []string{"code"}),
 	}
-	if r != nil {
-		r.MustRegister(m.late, m.waiting, m.retries)
-	}
-	return m
 }

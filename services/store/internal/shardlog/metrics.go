@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -35,48 +36,47 @@ type Metrics struct {
 
 // NewMetrics registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		appends: prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(r)
+	return &Metrics{
+		appends: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_appends_total", Help: "Append requests answered, one for each message, by code.",
 		}, []string{"code"}),
-		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+		duplicates: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_append_duplicates_total", Help: "Messages that were duplicates and were answered with the first result.",
 		}),
-		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+		batch: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_commit_messages", Help: "Messages in one group commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 13),
 		}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_commit_seconds", Help: "Time that a group commit took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
-		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
+		wait: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_commit_wait_seconds", Help: "Time that the first message of a group commit waited for it to begin.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_commit_failures_total", Help: "Group commits that failed, by outcome.",
 		}, []string{"outcome"}),
-		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		depth: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_queue_messages", Help: "Messages that wait for the next group commit.",
 		}, []string{"lane"}),
-		stalls: prometheus.NewCounter(prometheus.CounterOpts{
+		stalls: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_database_stalls_total", Help: "Times that a commit exceeded --db-stall, and appends were refused until it ended.",
 		}),
-		positions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		positions: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_producer_positions", Help: "Positions of ordered producers, one for each producer and topic, that are kept in memory.",
 		}, []string{"lane"}),
-		forgotten: prometheus.NewCounterVec(prometheus.CounterOpts{
+		forgotten: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_producer_positions_forgotten_total", Help: "Positions of ordered producers that were removed, by reason: unused (for 8 days), room (for newer ones).",
 		}, []string{"reason"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refusals: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_producer_refusals_total",
 			Help: "Messages of ordered producers that were refused, by reason: share (the producer uses too many topics), full (no room for positions), forgotten (its position was removed).",
 		}, []string{"code", "reason"}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_shards_inconsistent_total", Help: "Times that a shard was released because its loaded state contradicts its log.",
 		}),
 	}
-	r.MustRegister(m.appends, m.duplicates, m.batch, m.seconds, m.wait, m.failures, m.depth, m.stalls, m.positions, m.forgotten, m.refusals, m.refused)
-	return m
 }
 
 func (m *Metrics) answered(results []*meshv1.AppendResult) {

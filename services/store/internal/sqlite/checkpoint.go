@@ -31,10 +31,7 @@ const checkpointRows = 1000
 // Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut
 // short, it covers nothing new.
 func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
-	for topics := c.Topics; len(topics) > 0; {
-		n := min(len(topics), checkpointRows)
-		part := topics[:n]
-		topics = topics[n:]
+	for part := range slices.Chunk(c.Topics, checkpointRows) {
 		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
 			t := &part[i]
 			_, err := tx.ExecContext(ctx, putTopic, t.Topic, t.Shard, int64(t.Epoch), int64(t.Head), int64(t.Oldest))
@@ -43,10 +40,7 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 			return err
 		}
 	}
-	for producers := c.Producers; len(producers) > 0; {
-		n := min(len(producers), checkpointRows)
-		part := producers[:n]
-		producers = producers[n:]
+	for part := range slices.Chunk(c.Producers, checkpointRows) {
 		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
 			p := &part[i]
 			_, err := tx.ExecContext(ctx, putProducer, p.Topic, p.ID[:], p.Shard, int64(p.ProducerSeq), int64(p.Epoch), int64(p.Seq), int64(p.At))
@@ -130,19 +124,11 @@ type positionKey struct {
 }
 
 // forgotten are some of the rows that hold positions from before their shards' forgot.
-func (b *Backend) forgotten(ctx context.Context) (gone []positionKey, err error) {
-	const query = "SELECT p.topic, p.id FROM producer p JOIN shard s ON s.shard = p.shard AND p.at < s.forgot LIMIT 20000"
-	rows, err := b.read.QueryContext(ctx, query)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: forgotten positions: %w", err)
-	}
-	err = scan(rows, func() error {
-		var k positionKey
-		err := rows.Scan(&k.topic, &k.id)
-		gone = append(gone, k)
-		return err
-	})
-	return gone, err
+func (b *Backend) forgotten(ctx context.Context) ([]positionKey, error) {
+	return collect(ctx, b.read, func(rows *sql.Rows) (k positionKey, err error) {
+		err = rows.Scan(&k.topic, &k.id)
+		return k, err
+	}, "SELECT p.topic, p.id FROM producer p JOIN shard s ON s.shard = p.shard AND p.at < s.forgot LIMIT 20000")
 }
 
 // sweep deletes rows, but for those that were used again since.

@@ -15,9 +15,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// claimRun is a row of claim_run: whoever takes shards from it deletes that first, and every commit
-// looks for it in its own transaction.
-type claimRun struct {
+// claimWriter is a row of claim_run: whoever takes shards from it deletes that first, and every
+// commit looks for it in its own transaction.
+type claimWriter struct {
 	b  *Backend
 	id int64
 
@@ -25,8 +25,8 @@ type claimRun struct {
 	ended bool // of no more use
 }
 
-// OpenClaims begins a run.
-func (b *Backend) OpenClaims(ctx context.Context, owner backend.Owner) (backend.ClaimRun, error) {
+// OpenClaims makes a writer.
+func (b *Backend) OpenClaims(ctx context.Context, owner backend.Owner) (backend.ClaimWriter, error) {
 	if err := b.Away(); err != nil {
 		return nil, err
 	}
@@ -39,12 +39,12 @@ func (b *Backend) OpenClaims(ctx context.Context, owner backend.Owner) (backend.
 	if err != nil {
 		return nil, claimsLost(err)
 	}
-	return &claimRun{b: b, id: id}, nil
+	return &claimWriter{b: b, id: id}, nil
 }
 
 // Take takes shards in one transaction, and then reads their places: from then on nobody else can
 // change them.
-func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit func(backend.ClaimPlace)) (taken []backend.ClaimShard, now uint64, err error) {
+func (r *claimWriter) Take(ctx context.Context, shards []int, force bool, visit func(backend.ClaimPlace)) (taken []backend.ClaimShard, now uint64, err error) {
 	shards = slices.Compact(slices.Sorted(slices.Values(shards)))
 	err = r.use(ctx, func() error {
 		if err := r.change(ctx, func(tx *sql.Tx) error {
@@ -65,7 +65,7 @@ func (r *claimRun) Take(ctx context.Context, shards []int, force bool, visit fun
 	return taken, now, nil
 }
 
-func (r *claimRun) take(ctx context.Context, tx *sql.Tx, shards []int, force bool) ([]backend.ClaimShard, error) {
+func (r *claimWriter) take(ctx context.Context, tx *sql.Tx, shards []int, force bool) ([]backend.ClaimShard, error) {
 	taken, others, err := r.holders(ctx, tx, shards)
 	switch {
 	case err != nil:
@@ -84,35 +84,26 @@ func (r *claimRun) take(ctx context.Context, tx *sql.Tx, shards []int, force boo
 	return taken, err
 }
 
-// holders says what numbers shards go on with, and which other runs have any of them.
-func (r *claimRun) holders(ctx context.Context, tx *sql.Tx, shards []int) (all []backend.ClaimShard, others map[int64]bool, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT s.shard, s.next, r.id FROM claim_shard AS s LEFT JOIN claim_run AS r ON r.id = s.run
-		WHERE s.shard IN (SELECT value FROM json_each(?)) ORDER BY s.shard`, list(shards))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
+// holders says what numbers shards go on with, and which other writers have any of them.
+func (r *claimWriter) holders(ctx context.Context, tx *sql.Tx, shards []int) (all []backend.ClaimShard, others map[int64]bool, err error) {
 	others = map[int64]bool{}
-	for rows.Next() {
-		var shard int
-		var next int64
+	all, err = collect(ctx, tx, func(rows *sql.Rows) (s backend.ClaimShard, err error) {
 		var run sql.NullInt64
-		if err := rows.Scan(&shard, &next, &run); err != nil {
-			return nil, nil, err
-		}
+		err = rows.Scan(&s.Shard, &s.Next, &run)
 		if run.Valid && run.Int64 != r.id {
 			others[run.Int64] = true
 		}
-		all = append(all, backend.ClaimShard{Shard: shard, Next: uint64(next)})
-	}
-	return all, others, rows.Err()
+		return s, err
+	}, `SELECT s.shard, s.next, r.id FROM claim_shard AS s LEFT JOIN claim_run AS r ON r.id = s.run
+		WHERE s.shard IN (SELECT value FROM json_each(?)) ORDER BY s.shard`, list(shards))
+	return all, others, err
 }
 
 // list is shards as json_each reads them.
 func list(shards []int) string { return strings.ReplaceAll(fmt.Sprint(shards), " ", ",") }
 
-// Give lets go of what is still this run's.
-func (r *claimRun) Give(ctx context.Context, shards []int) error {
+// Give releases what is still this writer's.
+func (r *claimWriter) Give(ctx context.Context, shards []int) error {
 	return r.use(ctx, func() error {
 		return r.change(ctx, func(tx *sql.Tx) error {
 			for _, shard := range shards {
@@ -131,7 +122,7 @@ const claimColumns = "shard, seq, resource, owner, priority, token, ttl, joined_
 var putClaim = "INSERT OR REPLACE INTO claim_place (" + claimColumns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(claimColumns, ",")) + ")"
 
 // Commit brings the host's clock along.
-func (r *claimRun) Commit(ctx context.Context, c *backend.ClaimChanges) (now uint64, err error) {
+func (r *claimWriter) Commit(ctx context.Context, c *backend.ClaimChanges) (now uint64, err error) {
 	err = r.use(ctx, func() error {
 		if len(c.Put)+len(c.Delete) == 0 {
 			now, err = r.prove(ctx)
@@ -173,29 +164,29 @@ func (b *Backend) readClaims(ctx context.Context, shards []int, visit func(backe
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
-	for rows.Next() {
+	return scan(rows, func() error {
 		var p backend.ClaimPlace
+		// SQLite's integers are signed
 		var seq, token, ttl, joined, granted, expires, offered, incarnation, conn, gone int64
 		var resource, owner, node sql.RawBytes
-		if err := rows.Scan(&p.Shard, &seq, &resource, &owner, &p.Priority, &token, &ttl, &joined, &granted, &expires, &offered, &node, &incarnation, &conn, &p.Bound, &gone); err != nil {
-			return err
+		err := rows.Scan(&p.Shard, &seq, &resource, &owner, &p.Priority, &token, &ttl, &joined, &granted, &expires, &offered, &node, &incarnation, &conn, &p.Bound, &gone)
+		if err == nil {
+			p.Seq, p.Token, p.TTL, p.JoinedAt, p.GrantedAt, p.ExpiresAt, p.OfferedUntil = uint64(seq), uint64(token), uint64(ttl), uint64(joined), uint64(granted), uint64(expires), uint64(offered)
+			p.Incarnation, p.Conn, p.GoneAt = uint64(incarnation), uint64(conn), uint64(gone)
+			p.Resource, p.Owner, p.Node = string(resource), string(owner), string(node)
+			visit(p)
 		}
-		p.Seq, p.Token, p.TTL, p.JoinedAt, p.GrantedAt, p.ExpiresAt, p.OfferedUntil = uint64(seq), uint64(token), uint64(ttl), uint64(joined), uint64(granted), uint64(expires), uint64(offered)
-		p.Incarnation, p.Conn, p.GoneAt = uint64(incarnation), uint64(conn), uint64(gone)
-		p.Resource, p.Owner, p.Node = string(resource), string(owner), string(node)
-		visit(p)
-	}
-	return rows.Err()
+		return err
+	})
 }
 
-// prove says the time if the run is not fenced.
-func (r *claimRun) prove(ctx context.Context) (now uint64, err error) {
+// prove returns the time if the writer is not fenced.
+func (r *claimWriter) prove(ctx context.Context) (now uint64, err error) {
 	now = uint64(time.Now().UnixMicro())
 	return now, r.good(ctx, r.b.read)
 }
 
-func (r *claimRun) good(ctx context.Context, q querier) error {
+func (r *claimWriter) good(ctx context.Context, q querier) error {
 	var id int64
 	err := q.QueryRowContext(ctx, "SELECT id FROM claim_run WHERE id = ?", r.id).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -204,8 +195,8 @@ func (r *claimRun) good(ctx context.Context, q querier) error {
 	return err
 }
 
-// change runs f in a write transaction of a run that is not fenced.
-func (r *claimRun) change(ctx context.Context, f func(tx *sql.Tx) error) error {
+// change runs f in a write transaction, if the writer is not fenced.
+func (r *claimWriter) change(ctx context.Context, f func(tx *sql.Tx) error) error {
 	if err := r.b.Away(); err != nil {
 		return err
 	}
@@ -219,12 +210,12 @@ func (r *claimRun) change(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return err
 }
 
-// use runs f. Whatever it fails with but ErrTaken ends the run.
-func (r *claimRun) use(ctx context.Context, f func() error) error {
+// use runs f. Any error but ErrShardTaken ends the writer.
+func (r *claimWriter) use(ctx context.Context, f func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return claimsLost(errors.New("the run has ended"))
+		return claimsLost(errors.New("the writer has ended"))
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -241,14 +232,14 @@ func (r *claimRun) use(ctx context.Context, f func() error) error {
 	return errors.Join(claimsLost(err), r.forget())
 }
 
-// forget deletes the run's row.
-func (r *claimRun) forget() error {
+// forget deletes the writer's row.
+func (r *claimWriter) forget() error {
 	_, err := r.b.write.ExecContext(context.Background(), "DELETE FROM claim_run WHERE id = ?", r.id)
 	return err
 }
 
-// Close ends the run.
-func (r *claimRun) Close() error {
+// Close ends the writer.
+func (r *claimWriter) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -257,7 +248,7 @@ func (r *claimRun) Close() error {
 	r.ended = true
 	if err := r.forget(); err != nil && r.b.write.PingContext(context.Background()) == nil {
 		// a file that is closed forgets it when it is opened
-		return fmt.Errorf("sqlite: end a run of claims: %w", err)
+		return fmt.Errorf("sqlite: end a writer of claims: %w", err)
 	}
 	return nil
 }

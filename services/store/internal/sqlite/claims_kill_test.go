@@ -17,7 +17,7 @@ import (
 const claimsEnv = "PUSHMESH_SQLITE_CLAIMS_KILL_TEST"
 
 // counted takes shard 1, without force, and says what was counted there: the one place's owner.
-func counted(t *testing.T, r backend.ClaimRun) (n int, next uint64, last []backend.ClaimKey) {
+func counted(t *testing.T, r backend.ClaimWriter) (n int, next uint64, last []backend.ClaimKey) {
 	t.Helper()
 	taken, _, err := r.Take(context.Background(), []int{1}, false, func(p backend.ClaimPlace) {
 		n, _ = strconv.Atoi(p.Owner)

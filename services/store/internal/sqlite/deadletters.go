@@ -16,25 +16,19 @@ import (
 func (b *Backend) ListDeadLetters(ctx context.Context, filter string, after uint64, limit int) (found []*meshv1.DeadLetter, err error) {
 	const page = 500
 	for {
-		rows, err := b.read.QueryContext(ctx, "SELECT "+letterColumns+" FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?", int64(after), page)
+		all, err := b.letters(ctx, "SELECT "+letterColumns+" FROM dead_letter WHERE id > ? ORDER BY id LIMIT ?", int64(after), page)
 		if err != nil {
-			return nil, fmt.Errorf("sqlite: dead letters: %w", err)
-		}
-		seen := 0
-		if err := scan(rows, func() error {
-			d, err := scanLetter(rows)
-			if err != nil {
-				return err
-			}
-			seen, after = seen+1, d.GetId()
-			if len(found) < limit && (filter == "" || topic.Match(filter, d.GetTopic())) {
-				found = append(found, d)
-			}
-			return nil
-		}); err != nil {
 			return nil, err
 		}
-		if seen < page || len(found) >= limit {
+		for _, d := range all {
+			after = d.GetId()
+			if filter == "" || topic.Match(filter, d.GetTopic()) {
+				if found = append(found, d); len(found) == limit {
+					return found, nil
+				}
+			}
+		}
+		if len(all) < page {
 			return found, nil
 		}
 	}
@@ -68,17 +62,8 @@ func markCopied(ctx context.Context, tx *sql.Tx, ids []uint64) error {
 	return nil
 }
 
-func (b *Backend) letters(ctx context.Context, query string, args ...any) (found []*meshv1.DeadLetter, err error) {
-	rows, err := b.read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: dead letters: %w", err)
-	}
-	err = scan(rows, func() error {
-		d, err := scanLetter(rows)
-		found = append(found, d)
-		return err
-	})
-	return found, err
+func (b *Backend) letters(ctx context.Context, query string, args ...any) ([]*meshv1.DeadLetter, error) {
+	return collect(ctx, b.read, scanLetter, query, args...)
 }
 
 // DiscardDeadLetters deletes.

@@ -52,16 +52,12 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 	}
 	const query = "SELECT " + sessionColumns + ` FROM session WHERE (user, name) > (?1, ?2) AND (?3 = '' OR user = ?3)
 		AND (expires_at = 0 OR expires_at > ?4) ORDER BY user, name LIMIT ?5`
-	rows, err := b.read.QueryContext(ctx, query, after[0], after[1], user, int64(now), limit) //nolint:sqlclosecheck // scan closes them
-	if err != nil {
-		return nil, "", fmt.Errorf("sqlite: sessions: %w", err)
-	}
-	if err := scan(rows, func() error {
+	page, err = collect(ctx, b.read, func(rows *sql.Rows) (*pushmeshv1.Session, error) {
 		var s session
 		err := rows.Scan(s.fields()...)
-		page = append(page, s.public())
-		return err
-	}); err != nil {
+		return s.public(), err
+	}, query, after[0], after[1], user, int64(now), limit)
+	if err != nil {
 		return nil, "", err
 	}
 	if len(page) == limit {
@@ -78,17 +74,11 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 // ExpireSessions deletes sessions whose time is over.
 func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []backend.SessionKey, err error) {
 	err = inTx(ctx, b.write, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit)
+		over, err := collect(ctx, tx, func(rows *sql.Rows) (s backend.SessionKey, err error) {
+			err = rows.Scan(&s.User, &s.Name)
+			return s, err
+		}, "SELECT user, name FROM session WHERE expires_at > 0 AND expires_at <= ? LIMIT ?", int64(now), limit)
 		if err != nil {
-			return fmt.Errorf("sqlite: expire sessions: %w", err)
-		}
-		var over []backend.SessionKey
-		if err := scan(rows, func() error {
-			var s backend.SessionKey
-			err := rows.Scan(&s.User, &s.Name)
-			over = append(over, s)
-			return err
-		}); err != nil {
 			return err
 		}
 		for _, s := range over {
@@ -106,18 +96,8 @@ func (b *Backend) ExpireSessions(ctx context.Context, now uint64, limit int) (de
 }
 
 // SessionEdges names the edges that hold any session.
-func (b *Backend) SessionEdges(ctx context.Context) (edges []string, err error) {
-	rows, err := b.read.QueryContext(ctx, "SELECT DISTINCT edge FROM session WHERE edge <> ''") //nolint:sqlclosecheck // scan closes them
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: session edges: %w", err)
-	}
-	err = scan(rows, func() error {
-		var e string
-		err := rows.Scan(&e)
-		edges = append(edges, e)
-		return err
-	})
-	return edges, err
+func (b *Backend) SessionEdges(ctx context.Context) ([]string, error) {
+	return collect(ctx, b.read, value[string], "SELECT DISTINCT edge FROM session WHERE edge <> ''")
 }
 
 // DetachEdge lets go of the sessions that an edge holds since before now.

@@ -86,37 +86,24 @@ func modelAt(row *sql.Row) (*pushmeshv1.Model, error) {
 
 // ListModels reads one snapshot.
 func (b *Backend) ListModels(ctx context.Context, have uint64) (revision uint64, all []*pushmeshv1.Model, err error) {
-	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return 0, nil, fmt.Errorf("sqlite: models: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
-	if err := tx.QueryRowContext(ctx, "SELECT revision FROM model_revision").Scan(&revision); err != nil {
-		return 0, nil, fmt.Errorf("sqlite: models: %w", err)
-	}
-	if revision == have {
-		return revision, nil, nil
-	}
-	rows, err := tx.QueryContext(ctx, "SELECT about FROM model ORDER BY name, version DESC")
-	if err != nil {
-		return 0, nil, fmt.Errorf("sqlite: models: %w", err)
-	}
-	defer func() { _ = rows.Close() }() // its error is that of Err
-	for rows.Next() {
-		var about sql.RawBytes
-		if err := rows.Scan(&about); err != nil {
-			return 0, nil, fmt.Errorf("sqlite: models: %w", err)
+	err = inSnapshot(ctx, b.read, func(tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "SELECT revision FROM model_revision").Scan(&revision); err != nil {
+			return fmt.Errorf("sqlite: models: %w", err)
 		}
-		m := &pushmeshv1.Model{}
-		if err := proto.Unmarshal(about, m); err != nil {
-			return 0, nil, fmt.Errorf("sqlite: models: %w", err)
+		if revision == have {
+			return nil
 		}
-		all = append(all, m)
-	}
-	if err := rows.Err(); err != nil {
-		return 0, nil, fmt.Errorf("sqlite: models: %w", err)
-	}
-	return revision, all, nil
+		all, err = collect(ctx, tx, func(rows *sql.Rows) (*pushmeshv1.Model, error) {
+			var about sql.RawBytes
+			m := &pushmeshv1.Model{}
+			if err := rows.Scan(&about); err != nil {
+				return nil, err
+			}
+			return m, proto.Unmarshal(about, m)
+		}, "SELECT about FROM model ORDER BY name, version DESC")
+		return err
+	})
+	return revision, all, err
 }
 
 // GetModel describes one.

@@ -84,7 +84,7 @@ func (b *Backend) open(ctx context.Context, path string) error {
 	}
 	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run"); err != nil {
 		// of a process that is gone
-		return fmt.Errorf("sqlite: end runs of claims: %w", err)
+		return fmt.Errorf("sqlite: end writers of claims: %w", err)
 	}
 	return b.slices.load(ctx, b.write)
 }

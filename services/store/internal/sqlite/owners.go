@@ -80,7 +80,7 @@ func (b *Backend) Owners(context.Context) ([]backend.Ownership, error) {
 	return all, nil
 }
 
-// Fence ends the writers and the runs of claims of one incarnation of a store.
+// Fence ends the writers of the log and of claims of one incarnation of a store.
 func (b *Backend) Fence(ctx context.Context, storeID string, incarnation uint64) error {
 	b.owners.fence(func(o backend.Owner) bool { return o.StoreID == storeID && o.Incarnation == incarnation })
 	if _, err := b.write.ExecContext(ctx, "DELETE FROM claim_run WHERE store_id = ? AND incarnation = ?", storeID, int64(incarnation)); err != nil {

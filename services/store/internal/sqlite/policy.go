@@ -73,30 +73,23 @@ func nextVersion(ctx context.Context, tx *sql.Tx) (version uint64, err error) {
 
 // ListNamespaces ordered by prefix.
 func (b *Backend) ListNamespaces(ctx context.Context, have uint64) (version uint64, all []*pushmeshv1.Namespace, err error) {
-	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return 0, nil, fmt.Errorf("sqlite: namespaces: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
-	if err := tx.QueryRowContext(ctx, "SELECT version FROM namespace_version").Scan(&version); err != nil {
-		return 0, nil, fmt.Errorf("sqlite: namespaces: %w", err)
-	}
-	if version == have {
-		return version, nil, nil
-	}
-	rows, err := tx.QueryContext(ctx, "SELECT prefix, policy, builtin, version FROM namespace ORDER BY prefix")
-	if err != nil {
-		return 0, nil, fmt.Errorf("sqlite: namespaces: %w", err)
-	}
-	err = scan(rows, func() error {
-		ns := &pushmeshv1.Namespace{}
-		var policy sql.RawBytes
-		if err := rows.Scan(&ns.Prefix, &policy, &ns.Builtin, &ns.Version); err != nil {
-			return err
+	err = inSnapshot(ctx, b.read, func(tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "SELECT version FROM namespace_version").Scan(&version); err != nil {
+			return fmt.Errorf("sqlite: namespaces: %w", err)
 		}
-		backend.ReadPolicy(ns, func(to proto.Message) error { return proto.Unmarshal(policy, to) })
-		all = append(all, ns)
-		return nil
+		if version == have {
+			return nil
+		}
+		all, err = collect(ctx, tx, func(rows *sql.Rows) (*pushmeshv1.Namespace, error) {
+			ns := &pushmeshv1.Namespace{}
+			var policy sql.RawBytes
+			err := rows.Scan(&ns.Prefix, &policy, &ns.Builtin, &ns.Version)
+			if err == nil {
+				backend.ReadPolicy(ns, func(to proto.Message) error { return proto.Unmarshal(policy, to) })
+			}
+			return ns, err
+		}, "SELECT prefix, policy, builtin, version FROM namespace ORDER BY prefix")
+		return err
 	})
 	return version, all, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -49,16 +50,8 @@ func (b *Backend) readPage(ctx context.Context, topic string, epoch, from, to ui
 	if query == "" {
 		return nil, nil
 	}
-	rows, err := b.read.QueryContext(ctx, fmt.Sprintf("%s ORDER BY last LIMIT %d", query, most), topic, int64(epoch), int64(from), int64(to))
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: read log: %w", err)
-	}
-	err = scan(rows, func() error {
-		r, err := scanRun(rows)
-		page = append(page, r)
-		return err
-	})
-	return page, err
+	return collect(ctx, b.read, func(rows *sql.Rows) (backend.Run, error) { return scanRun(rows) },
+		fmt.Sprintf("%s ORDER BY last LIMIT %d", query, most), topic, int64(epoch), int64(from), int64(to))
 }
 
 // scanRun scans what else is asked for as well.
@@ -110,12 +103,12 @@ const hashesPerQuery = 256
 
 // Keys finds dedupe keys.
 func (b *Backend) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) (found []backend.Key, err error) {
-	for len(hashes) > 0 {
-		n := min(len(hashes), hashesPerQuery)
-		if found, err = b.keys(ctx, hashes[:n], now, found); err != nil {
+	for some := range slices.Chunk(hashes, hashesPerQuery) {
+		keys, err := b.keys(ctx, some, now)
+		if err != nil {
 			return nil, err
 		}
-		hashes = hashes[n:]
+		found = append(found, keys...)
 	}
 	return latest(found), nil
 }
@@ -137,7 +130,7 @@ func latest(keys []backend.Key) []backend.Key {
 	return kept
 }
 
-func (b *Backend) keys(ctx context.Context, hashes []backend.KeyHash, now uint64, found []backend.Key) ([]backend.Key, error) {
+func (b *Backend) keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
 	b.slices.mu.RLock()
 	defer b.slices.mu.RUnlock()
 	args := []any{int64(now)}
@@ -149,22 +142,15 @@ func (b *Backend) keys(ctx context.Context, hashes []backend.KeyHash, now uint64
 		return fmt.Sprintf("SELECT shard, hash, epoch, seq, message_id, published_at, until, %d FROM %s WHERE hash IN %s AND until > ?1", s.class, s.name(), in)
 	})
 	if query == "" {
-		return found, nil
+		return nil, nil
 	}
-	rows, err := b.read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: keys: %w", err)
-	}
-	err = scan(rows, func() error {
-		var k backend.Key
+	return collect(ctx, b.read, func(rows *sql.Rows) (k backend.Key, err error) {
 		var hash, id sql.RawBytes
-		err := rows.Scan(&k.Shard, &hash, &k.Epoch, &k.Seq, &id, &k.PublishedAt, &k.Until, &k.Class)
+		err = rows.Scan(&k.Shard, &hash, &k.Epoch, &k.Seq, &id, &k.PublishedAt, &k.Until, &k.Class)
 		copy(k.Hash[:], hash)
 		copy(k.MessageID[:], id)
-		found = append(found, k)
-		return err
-	})
-	return found, err
+		return k, err
+	}, query, args...)
 }
 
 // numbered is ",?from,?from+1…" with n parameters.

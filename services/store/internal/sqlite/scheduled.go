@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -44,47 +43,27 @@ func scanScheduled(rows *sql.Rows, more ...any) (s backend.Scheduled, err error)
 }
 
 // ReadScheduled goes along the index.
-func (b *Backend) ReadScheduled(ctx context.Context, shards []int, after backend.ScheduledID, to uint64, limit int) (page []backend.Scheduled, err error) {
-	var of strings.Builder // numbers of our own: nothing to escape, and more than parameters may be
-	for i, s := range shards {
-		if i > 0 {
-			of.WriteByte(',')
-		}
-		of.WriteString(strconv.Itoa(s))
-	}
-	// #nosec G202 -- shards' numbers
-	query := "SELECT " + scheduledColumns + ", body FROM scheduled WHERE (due, message_id) > (?1, ?2) AND due <= ?3 AND shard IN (" + of.String() +
-		") ORDER BY due, message_id LIMIT ?4"
-	rows, err := b.read.QueryContext(ctx, query, int64(after.Due), after.MessageID[:], int64(to), limit)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: scheduled: %w", err)
-	}
-	err = scan(rows, func() error {
+func (b *Backend) ReadScheduled(ctx context.Context, shards []int, after backend.ScheduledID, to uint64, limit int) ([]backend.Scheduled, error) {
+	return collect(ctx, b.read, func(rows *sql.Rows) (backend.Scheduled, error) {
 		var body []byte
 		s, err := scanScheduled(rows, &body)
 		s.Body = body
-		page = append(page, s)
-		return err
-	})
-	return page, err
+		return s, err
+	}, "SELECT "+scheduledColumns+", body FROM scheduled WHERE (due, message_id) > (?1, ?2) AND due <= ?3 AND shard IN ("+
+		// numbers of our own: nothing to escape, and more than parameters may be
+		strings.Trim(list(shards), "[]")+") ORDER BY due, message_id LIMIT ?4",
+		int64(after.Due), after.MessageID[:], int64(to), limit)
 }
 
 // FindScheduled by message id.
-func (b *Backend) FindScheduled(ctx context.Context, messageID [16]byte) (found backend.Scheduled, err error) {
-	rows, err := b.read.QueryContext(ctx, "SELECT "+scheduledColumns+" FROM scheduled WHERE message_id = ?", messageID[:])
+func (b *Backend) FindScheduled(ctx context.Context, messageID [16]byte) (backend.Scheduled, error) {
+	found, err := collect(ctx, b.read, func(rows *sql.Rows) (backend.Scheduled, error) { return scanScheduled(rows) },
+		"SELECT "+scheduledColumns+" FROM scheduled WHERE message_id = ?", messageID[:])
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("scheduled message %w", backend.ErrNotFound)
+	}
 	if err != nil {
-		return found, fmt.Errorf("sqlite: scheduled: %w", err)
+		return backend.Scheduled{}, err
 	}
-	n := 0
-	if err := scan(rows, func() error {
-		n++
-		found, err = scanScheduled(rows)
-		return err
-	}); err != nil {
-		return found, err
-	}
-	if n == 0 {
-		return found, fmt.Errorf("scheduled message %w", backend.ErrNotFound)
-	}
-	return found, nil
+	return found[0], nil
 }

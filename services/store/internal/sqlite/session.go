@@ -99,39 +99,19 @@ func attachAnswer(ctx context.Context, q querier, req *meshv1.AttachSessionReque
 	if resp.Cursors, err = cursors(ctx, q, s.user, s.name); err != nil {
 		return nil, err
 	}
-	resp.Filters, err = filters(ctx, q, s.user, s.name)
+	resp.Filters, err = collect(ctx, q, value[string], "SELECT filter FROM session_filter WHERE user = ? AND name = ? ORDER BY filter", s.user, s.name)
 	return resp, err
 }
 
-func cursors(ctx context.Context, q querier, user, name string) (all []*meshv1.SessionCursor, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT cursor FROM session_cursor WHERE user = ? AND name = ? ORDER BY topic", user, name) //nolint:sqlclosecheck // scan closes them
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: cursors: %w", err)
-	}
-	err = scan(rows, func() error {
+func cursors(ctx context.Context, q querier, user, name string) ([]*meshv1.SessionCursor, error) {
+	return collect(ctx, q, func(rows *sql.Rows) (*meshv1.SessionCursor, error) {
 		var packed sql.RawBytes
-		if err := rows.Scan(&packed); err != nil {
-			return err
-		}
 		c := &meshv1.SessionCursor{}
-		all = append(all, c)
-		return proto.Unmarshal(packed, c)
-	})
-	return all, err
-}
-
-func filters(ctx context.Context, q querier, user, name string) (all []string, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT filter FROM session_filter WHERE user = ? AND name = ? ORDER BY filter", user, name) //nolint:sqlclosecheck // scan closes them
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: filters: %w", err)
-	}
-	err = scan(rows, func() error {
-		var f string
-		err := rows.Scan(&f)
-		all = append(all, f)
-		return err
-	})
-	return all, err
+		if err := rows.Scan(&packed); err != nil {
+			return nil, err
+		}
+		return c, proto.Unmarshal(packed, c)
+	}, "SELECT cursor FROM session_cursor WHERE user = ? AND name = ? ORDER BY topic", user, name)
 }
 
 // deleteSession deletes what there is of a session.

@@ -131,17 +131,31 @@ func (s *sliceSet) load(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-func listSlices(ctx context.Context, db *sql.DB, where string) (all []sliceTable, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT kind, class, starts, ends FROM slice "+where)
+func listSlices(ctx context.Context, db *sql.DB, where string) ([]sliceTable, error) {
+	return collect(ctx, db, func(rows *sql.Rows) (t sliceTable, err error) {
+		err = rows.Scan(&t.kind, &t.class, &t.Start, &t.End)
+		return t, err
+	}, "SELECT kind, class, starts, ends FROM slice "+where)
+}
+
+// collect reads every row by one.
+func collect[R any](ctx context.Context, q querier, one func(*sql.Rows) (R, error), query string, args ...any) (all []R, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: slices: %w", err)
+		return nil, fmt.Errorf("sqlite: query: %w", err)
 	}
 	err = scan(rows, func() error {
-		var t sliceTable
-		defer func() { all = append(all, t) }()
-		return rows.Scan(&t.kind, &t.class, &t.Start, &t.End)
+		r, err := one(rows)
+		all = append(all, r)
+		return err
 	})
 	return all, err
+}
+
+// value reads a row of one column.
+func value[V any](rows *sql.Rows) (v V, err error) {
+	err = rows.Scan(&v)
+	return v, err
 }
 
 // scan calls each for every row, and closes rows.

@@ -12,8 +12,9 @@ import (
 
 // Writer appends to the shards it owns.
 type Writer struct {
-	b     *Backend
-	owner backend.Owner
+	backend.Finder // the backend: readers never delay a writer
+	b              *Backend
+	owner          backend.Owner
 
 	mu    sync.Mutex // held during a commit, so that a fence waits for it
 	ended bool
@@ -21,7 +22,7 @@ type Writer struct {
 
 // OpenWriter makes a writer.
 func (b *Backend) OpenWriter(_ context.Context, owner backend.Owner) (backend.Writer, error) {
-	return &Writer{b: b, owner: owner}, nil
+	return &Writer{Finder: b, b: b, owner: owner}, nil
 }
 
 // TakeShards takes free shards.
@@ -112,16 +113,6 @@ func (w *Writer) Commit(ctx context.Context, batch *backend.Batch) error {
 		return nil
 	}
 	return fmt.Errorf("sqlite: %w: %w", backend.ErrNotCommitted, err)
-}
-
-// ReadRuns and Keys are the backend's: readers are never in the way of a writer.
-func (w *Writer) ReadRuns(ctx context.Context, topic string, epoch, from, to uint64, visit func(backend.Run) bool) error {
-	return w.b.ReadRuns(ctx, topic, epoch, from, to, visit)
-}
-
-// Keys finds dedupe keys.
-func (w *Writer) Keys(ctx context.Context, hashes []backend.KeyHash, now uint64) ([]backend.Key, error) {
-	return w.b.Keys(ctx, hashes, now)
 }
 
 // Committed reports whether a batch is in the database.

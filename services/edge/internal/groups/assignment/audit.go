@@ -9,7 +9,9 @@ import "time"
 const (
 	// askAfter is how long a message is with a member before that is asked, longer than the
 	// default ack_timeout. What the answer names is asked for again when that time has doubled.
-	askAfter   = int64(5 * time.Second)
+	askAfter = int64(5 * time.Second)
+	// askAnyway is when one is asked again whatever it has: none need be kept that is no member.
+	askAnyway  = int64(time.Minute)
 	auditEvery = int64(time.Second)
 )
 
@@ -19,24 +21,29 @@ type Ask struct {
 	Turn   uint64
 }
 
-// Asks are the questions to members that have had a message for long, at a time as of Advance.
+// Asks are the questions to members that have had a message for long, or were not asked for long,
+// at a time as of Advance.
 func (c *Core) Asks(now int64) (all []Ask) {
 	if now-c.audited < auditEvery {
 		return nil
 	}
 	c.audited = now
 	for id, m := range c.members {
-		first := m.oldest()
-		if first == nil {
-			continue
+		if m.isDue(now) {
+			m.asked = now
+			all = append(all, Ask{id, c.turns})
 		}
-		if now-first.given < askAfter || now-m.asked < m.asked-first.given {
-			continue
-		}
-		m.asked = now
-		all = append(all, Ask{id, c.turns})
 	}
 	return all
+}
+
+// isDue reports whether the member is to be asked what it has.
+func (m *member) isDue(now int64) bool {
+	if now-m.asked >= askAnyway {
+		return true
+	}
+	first := m.oldest()
+	return first != nil && now-first.given >= askAfter && now-m.asked >= m.asked-first.given
 }
 
 // oldest is the message that a member has had for longest; nil: it has none.

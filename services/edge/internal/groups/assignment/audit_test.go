@@ -19,7 +19,7 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 	for now := int64(1); now <= 45e9; now += auditEvery {
 		c.Advance(now, 1)
 		for _, ask := range c.Asks(now) {
-			if asks = append(asks, ask); ask.Member != a || ask.Turn != 2 {
+			if asks = append(asks, ask); ask.Member != a || ask.Turn != 3 {
 				t.Errorf("%v is asked", ask)
 			}
 		}
@@ -30,7 +30,7 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 	c.Live(run("t", 3, 3))
 	c.Take()
 	c.Join(b, &meshv1.GroupJoin{Window: 10})
-	c.Join(a, &meshv1.GroupJoin{Window: 10, Asked: 2, Held: []*meshv1.GroupHeld{{Topic: "t", Epoch: epoch, Seq: 2}}})
+	c.Join(a, &meshv1.GroupJoin{Window: 10, Asked: 3, Held: []*meshv1.GroupHeld{{Topic: "t", Epoch: epoch, Seq: 2}}})
 	got := c.Take().Assigned
 	if len(got) != 1 || got[0].Message.Seq != 1 || got[0].Member != b || got[0].Attempt != 1 {
 		t.Errorf("assigned again: %v", got)
@@ -44,5 +44,21 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 	}
 	if got := c.Asks(49e9); len(got) > 0 {
 		t.Errorf("asked %v, who were given something not long ago, or have been asked", got)
+	}
+}
+
+// One that has nothing is asked, too, once a minute: it might be no member.
+func TestWhoHasNothingIsAsked(t *testing.T) {
+	c := started(t, Config{}, "t", 1, head("t", 0))
+	n := 0
+	for now := int64(1); now <= 3*askAnyway; now += auditEvery {
+		for _, ask := range c.Asks(now) {
+			if n++; ask.Turn != 1 {
+				t.Errorf("asked as of turn %d", ask.Turn)
+			}
+		}
+	}
+	if n != 2 {
+		t.Errorf("asked %d times in 3 minutes", n)
 	}
 }

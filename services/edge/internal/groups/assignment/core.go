@@ -133,7 +133,7 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, keys: KeysOf(cfg.Key), places: map[string]*place{}, members: map[MemberID]*member{},
-		lanes: map[string]*lane{}, held: map[key]holder{},
+		lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1, // 0 is none
 	}
 }
 

@@ -21,7 +21,7 @@ type member struct {
 	turn    uint64  // when it was given something last
 	index   int     // in Core.idle; -1: not there
 	waiting []*lane // for room
-	asked   int64   // when it was asked what it has, last
+	asked   int64   // when it was asked what it has last, or began
 }
 
 func (m *member) load() int { return len(m.tasks) + m.unread }
@@ -83,7 +83,7 @@ func (c *Core) placed(m *member) {
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
 	if m == nil {
-		m = &member{id: id, index: -1, tasks: map[*task]struct{}{}, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
+		m = &member{id: id, index: -1, asked: c.now, tasks: map[*task]struct{}{}, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
 		c.members[id] = m
 	}
 	if was := m.window > 0; was != (j.GetWindow() > 0) {

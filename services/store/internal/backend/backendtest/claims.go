@@ -15,24 +15,24 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// claimRun is a run of a test, with what it took last.
-type claimRun struct {
+// claimWriter is a run of a test, with what it took last.
+type claimWriter struct {
 	t *testing.T
-	backend.ClaimRun
+	backend.ClaimWriter
 	next   map[int]uint64
 	places []backend.ClaimPlace
 }
 
-func openClaims(t *testing.T, b backend.Backend, id string) *claimRun {
+func openClaims(t *testing.T, b backend.Backend, id string) *claimWriter {
 	t.Helper()
 	r, err := b.OpenClaims(within(t), owner(id))
 	need(t, err)
 	t.Cleanup(func() { _ = r.Close() })
-	return &claimRun{t: t, ClaimRun: r, next: map[int]uint64{}}
+	return &claimWriter{t: t, ClaimWriter: r, next: map[int]uint64{}}
 }
 
 // try takes shards, and checks that what it is told is in order and of these shards.
-func (r *claimRun) try(force bool, shards ...int) error {
+func (r *claimWriter) try(force bool, shards ...int) error {
 	r.t.Helper()
 	r.places = nil
 	taken, now, err := r.Take(within(r.t), shards, force, func(p backend.ClaimPlace) {
@@ -63,17 +63,17 @@ func (r *claimRun) try(force bool, shards ...int) error {
 	return nil
 }
 
-func (r *claimRun) take(force bool, shards ...int) {
+func (r *claimWriter) take(force bool, shards ...int) {
 	r.t.Helper()
 	need(r.t, r.try(force, shards...))
 }
 
-func (r *claimRun) put(all ...backend.ClaimPlace) {
+func (r *claimWriter) put(all ...backend.ClaimPlace) {
 	r.t.Helper()
 	r.commit(backend.ClaimChanges{Put: all})
 }
 
-func (r *claimRun) commit(c backend.ClaimChanges) (now uint64) {
+func (r *claimWriter) commit(c backend.ClaimChanges) (now uint64) {
 	r.t.Helper()
 	now, err := r.Commit(within(r.t), &c)
 	need(r.t, err)
@@ -81,7 +81,7 @@ func (r *claimRun) commit(c backend.ClaimChanges) (now uint64) {
 }
 
 // want says what was told by the last take.
-func (r *claimRun) want(all ...backend.ClaimPlace) {
+func (r *claimWriter) want(all ...backend.ClaimPlace) {
 	r.t.Helper()
 	if diff := cmp.Diff(all, r.places); diff != "" {
 		r.t.Errorf("places (-want +got):\n%s", diff)
@@ -167,27 +167,27 @@ func testClaimsFenced(t *testing.T, db Database) {
 	// Each is fenced by the take of one shard of two, and does one thing then.
 	for i, do := range []struct {
 		what string
-		do   func(r *claimRun) error
+		do   func(r *claimWriter) error
 	}{
-		{"a commit", func(r *claimRun) error {
+		{"a commit", func(r *claimWriter) error {
 			_, err := r.Commit(within(t), &backend.ClaimChanges{Put: []backend.ClaimPlace{place(2, r.next[2]+1, "late")}, Delete: []backend.ClaimKey{{Shard: 2, Seq: r.next[2]}}})
 			return err
 		}},
-		{"a put", func(r *claimRun) error {
+		{"a put", func(r *claimWriter) error {
 			_, err := r.Commit(within(t), &backend.ClaimChanges{Put: []backend.ClaimPlace{place(2, r.next[2]+1, "late")}})
 			return err
 		}},
-		{"a delete", func(r *claimRun) error {
+		{"a delete", func(r *claimWriter) error {
 			_, err := r.Commit(within(t), &backend.ClaimChanges{Delete: []backend.ClaimKey{{Shard: 2, Seq: r.next[2]}}})
 			return err
 		}},
-		{"an empty commit", func(r *claimRun) error {
+		{"an empty commit", func(r *claimWriter) error {
 			_, err := r.Commit(within(t), &backend.ClaimChanges{})
 			return err
 		}},
-		{"a take", func(r *claimRun) error { return r.try(false, 9) }},
-		{"a forced take", func(r *claimRun) error { return r.try(true, 1, 2) }},
-		{"a give", func(r *claimRun) error { return r.Give(within(t), []int{2}) }},
+		{"a take", func(r *claimWriter) error { return r.try(false, 9) }},
+		{"a forced take", func(r *claimWriter) error { return r.try(true, 1, 2) }},
+		{"a give", func(r *claimWriter) error { return r.Give(within(t), []int{2}) }},
 	} {
 		old := openClaims(t, b, fmt.Sprint("old ", i))
 		old.take(true, 1, 2)
@@ -223,7 +223,7 @@ func testClaimsRace(t *testing.T, db Database) {
 			err   error
 		}
 		ended, going := make(chan end, 1), make(chan struct{})
-		go func(r *claimRun, had []backend.ClaimPlace) {
+		go func(r *claimWriter, had []backend.ClaimPlace) {
 			c := backend.ClaimChanges{}
 			for _, p := range had {
 				c.Delete = append(c.Delete, p.ClaimKey)

@@ -62,7 +62,7 @@ func (b *Book) admit(p *place) {
 	b.moved(p.r)
 }
 
-// enter grants to a newcomer what is free: it is taken up, since the answer tells it. With a call
+// enter grants to a newcomer what is free: it is taken up, since the answer reports it. With a call
 // to make before, it waits for that. Otherwise it joins the line.
 func (b *Book) enter(p *place, now uint64) {
 	r := p.r

@@ -28,7 +28,7 @@ func (b *Book) apply(now uint64, op *Op) (*wirev1.ClaimState, error) {
 	}
 	s := b.shards[topic.Shard(op.GetResource())]
 	if s == nil {
-		return nil, code.New(wirev1.Code_CODE_CONFLICT, "another store decides about this resource")
+		return nil, code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard of this resource")
 	}
 	r := s.resources[op.GetResource()]
 	p := b.own(r, op, now)
@@ -64,7 +64,7 @@ func (b *Book) own(r *resource, op *Op, now uint64) *place {
 	if r == nil {
 		return nil
 	}
-	b.settle(r, now)
+	b.expire(r, now)
 	id := placeID{r, op.GetOwner()}
 	if p := r.shard.places[id]; p != nil {
 		if at, why := p.end(); at <= now {
@@ -82,14 +82,14 @@ func (b *Book) state(r *resource, p *place, op *Op, now uint64) *wirev1.ClaimSta
 	}
 	st := b.placeState(p, now)
 	if p.node != nil && p.node.is(op) && p.conn == op.GetConn() {
-		p.told = st.GetPosition()
+		p.notified = st.GetPosition()
 	}
 	return st
 }
 
-// heard of an owner: its place, if it has one, is told to the connection of the operation. Without
-// one a tie stays as it is; but who asks for a place whose connection is gone has come back to
-// poll.
+// heard of an owner: notices of its place, if it has one, go to the connection of the operation.
+// Without one a tie stays as it is; but who asks for a place whose connection is gone has come back
+// to poll.
 func (b *Book) heard(p *place, op *Op, now uint64) {
 	if p == nil {
 		return
@@ -105,17 +105,17 @@ func (b *Book) heard(p *place, op *Op, now uint64) {
 	b.arm(p)
 }
 
-// unanswered is heard, of an owner whose answer does not tell of its place: a tie that is new is
+// unanswered is heard, of an owner whose answer does not report its place: a tie that is new is
 // pushed the position.
 func (b *Book) unanswered(p *place, op *Op, now uint64) {
 	b.heard(p, op, now)
-	if p != nil && p.node != nil && !p.holds() && p.told == 0 {
+	if p != nil && p.node != nil && !p.holds() && p.notified == 0 {
 		p.r.shifted = true
 		b.moved(p.r)
 	}
 }
 
-// takeUp is heard, of an owner that is told what it was granted.
+// takeUp is heard, of an owner that is notified of what it was granted.
 func (b *Book) takeUp(p *place, op *Op, now uint64) {
 	b.heard(p, op, now)
 	if p != nil && p.offered != 0 {
@@ -128,7 +128,7 @@ func (b *Book) takeUp(p *place, op *Op, now uint64) {
 func (b *Book) extend(p *place, op *Op, now uint64) (*wirev1.ClaimState, error) {
 	if p == nil || !p.holds() || p.token != op.GetToken() {
 		b.unanswered(p, op, now)
-		return nil, code.New(wirev1.Code_CODE_NOT_HELD, "the token is not that of a hold")
+		return nil, code.New(wirev1.Code_CODE_NOT_HELD, "the fencing token is not that of a current hold")
 	}
 	if err := checkMaxTTL(op, p.r.rules); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (b *Book) extend(p *place, op *Op, now uint64) (*wirev1.ClaimState, error) 
 	if end <= now {
 		b.lose(p, wirev1.Code_CODE_EXPIRED)
 		b.fill(p.r, now)
-		return nil, code.New(wirev1.Code_CODE_NOT_HELD, "the hold has lasted as long as it may")
+		return nil, code.New(wirev1.Code_CODE_NOT_HELD, "the hold has reached the maximum duration of its namespace")
 	}
 	if end != p.expires {
 		p.expires = end

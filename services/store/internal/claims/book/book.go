@@ -49,7 +49,7 @@ type Book struct {
 	touched                  []*resource
 	refresh                  []*resource
 	wakes                    timers[*place]
-	tells                    timers[*resource]
+	notices                  timers[*resource]
 	leaves                   timers[*node]
 }
 
@@ -90,7 +90,7 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	}
 	s.places[placeID{r, p.owner}] = p
 	b.places++
-	if p.offered != 0 { // whether the owner was told is not known: it has to hear of it, from here
+	if p.offered != 0 { // whether the owner was notified is not known: it has to be, from here
 		p.offered = max(p.offered, later(b.now, r.rules.OfferTTL+b.cfg.NodeGone))
 	}
 	if p.holds() {
@@ -105,7 +105,7 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	b.arm(p)
 }
 
-// Drop forgets a shard: nothing that Take has not returned so far is told of it.
+// Drop forgets a shard: nothing that Take has not returned so far is reported of it.
 func (b *Book) Drop(n int) {
 	s := b.shards[n]
 	if s == nil {
@@ -122,7 +122,7 @@ func (b *Book) Drop(n int) {
 	}
 	for _, r := range s.resources {
 		b.unwatchAll(r)
-		b.tells.drop(r)
+		b.notices.drop(r)
 		r.gone = true
 	}
 	of := func(p *place) bool { return p.r.shard == s }
@@ -179,7 +179,7 @@ func (b *Book) moved(r *resource) {
 func (b *Book) tidy(r *resource) {
 	if r.unused() && !r.gone {
 		r.gone = true
-		b.tells.drop(r)
+		b.notices.drop(r)
 		delete(r.shard.resources, r.name)
 	}
 }

@@ -64,7 +64,7 @@ func (b *Book) Prepared(now uint64, key backend.ClaimKey, token uint64, ok bool)
 	}
 	r := s.calls[token]
 	delete(s.calls, token)
-	b.settle(r, now)
+	b.expire(r, now)
 	i := slices.IndexFunc(r.prepared, func(a prepared) bool { return a.token == token })
 	switch p := r.prepared[i].p; {
 	case p != nil && ok:
@@ -109,7 +109,7 @@ func (b *Book) offer(p *place, token, now uint64) {
 }
 
 func (b *Book) grant(p *place, token, now uint64) {
-	p.token, p.granted, p.told, p.preparing = token, now, 0, false
+	p.token, p.granted, p.notified, p.preparing = token, now, 0, false
 	p.expires = p.holdEnd(now, 0)
 	p.r.holds = append(p.r.holds, p)
 	b.holders++
@@ -125,7 +125,8 @@ func (b *Book) lose(p *place, why wirev1.Code) {
 	b.remove(p, why)
 }
 
-// give ends a place that an operation gave up; its tie is told, unless that is who asked.
+// give ends a place that an operation gave up; its connection is notified, unless that is the one
+// that asked.
 func (b *Book) give(p *place, op *Op) *wirev1.ClaimState {
 	st := &wirev1.ClaimState{Resource: p.r.name, State: wirev1.ClaimState_STATE_RELEASED, Token: p.token}
 	if p.node == nil || !p.node.is(op) || p.conn != op.GetConn() {

@@ -18,7 +18,7 @@ const (
 	largestScan              = 20_000
 )
 
-// List is a page of who holds and who waits, as of now: like an answer it may be told when what was
+// List is a page of who holds and who waits, as of now: like an answer it may be sent when what was
 // done before is committed. CONFLICT: the resource's shard, or the first, was not loaded.
 func (b *Book) List(req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreServiceListClaimsResponse, error) {
 	from, err := parseMark(req.GetAfter())
@@ -35,7 +35,7 @@ func (b *Book) List(req *meshv1.StoreServiceListClaimsRequest) (*meshv1.StoreSer
 		n = topic.Shard(req.GetResource())
 	}
 	if b.shards[n] == nil {
-		return nil, code.New(wirev1.Code_CODE_CONFLICT, "another store decides about these resources")
+		return nil, code.New(wirev1.Code_CODE_CONFLICT, "another store owns the shard of these resources")
 	}
 	if name := req.GetResource(); name != "" {
 		if r := b.shards[n].resources[name]; r != nil && !l.resource(r, from) {
@@ -108,7 +108,7 @@ func (l *lister) shard(s *shard, prefix string, from mark) bool {
 	return true
 }
 
-// resource goes on with one, behind from if that is in it.
+// resource goes on with one, after from if that is in it.
 func (l *lister) resource(r *resource, from mark) bool {
 	if from.resource != r.name {
 		from = mark{}

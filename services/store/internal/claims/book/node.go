@@ -93,7 +93,7 @@ func (b *Book) leave(n *node, now uint64, most int) int {
 	return done + 1
 }
 
-// tie has a place told to where an operation comes from.
+// tie has notices of a place sent to where an operation comes from.
 func (b *Book) tie(p *place, op *Op) {
 	if p.node != nil && p.node.is(op) && p.conn == op.GetConn() && p.bound == op.GetBound() {
 		return
@@ -104,7 +104,7 @@ func (b *Book) tie(p *place, op *Op) {
 }
 
 func (b *Book) bind(p *place, n *node, conn uint64, bound bool) {
-	p.node, p.conn, p.bound, p.gone, p.told = n, conn, bound, 0, 0
+	p.node, p.conn, p.bound, p.gone, p.notified = n, conn, bound, 0, 0
 	p.tieAt = int32(len(n.ties))
 	n.ties = append(n.ties, p)
 	if !p.holds() {
@@ -129,8 +129,8 @@ func (b *Book) cut(p *place) {
 	}
 }
 
-// untie says that the connection that a place was told to is gone. A subscriber has the policy's
-// grace then, who polls and waits wait_ttl.
+// untie notes that the connection that notices of a place went to is gone. A subscriber has the
+// policy's grace then, who polls and waits wait_ttl.
 func (b *Book) untie(p *place, now uint64) {
 	bound := p.bound
 	b.cut(p)

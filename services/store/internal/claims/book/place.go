@@ -29,7 +29,7 @@ type place struct {
 	heard uint64
 	// of the line, of the timers, of the node's ties
 	slot, timerAt, tieAt                   int32
-	told                                   uint32 // position its tie was told last
+	notified                               uint32 // position its connection was notified of last
 	priority                               uint8
 	bound, preparing, dirty, stored, ended bool
 }

@@ -33,14 +33,14 @@ type resource struct {
 	holds []*place
 	line  *line.Line[*place] // nil: nobody waited so far
 	// prepared are next, in the order of their tokens. Each has a slot as if it held.
-	prepared []prepared
-	watch    *watch  // nil: nobody has watched it
-	tell     *behind // nil: nobody beyond the first was to be told a position
-	timerAt  int32
-	tied     int32 // who wait and have a tie
-	moved    bool  // in Book.moved
-	shifted  bool  // somebody's position is another since it was told
-	gone     bool  // not in the book any more
+	prepared   []prepared
+	watch      *watch        // nil: nobody has watched it
+	afterFirst *laterNotices // nil: nobody after the first was to be notified
+	timerAt    int32
+	tied       int32 // who wait and have a tie
+	moved      bool  // in Book.moved
+	shifted    bool  // somebody's position is another since it was notified
+	gone       bool  // not in the book any more
 }
 
 func (r *resource) timer() *int32 { return &r.timerAt }

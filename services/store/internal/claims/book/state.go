@@ -7,10 +7,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// soonest is the least time that one is told to try or ask again after.
+// soonest is the least time after which one is asked to try again.
 const soonest = 100 * time.Millisecond
 
-// placeState is the state of a place, as its owner is told: GRANTED or QUEUED.
+// placeState is the state of a place, as its owner sees it: GRANTED or QUEUED.
 func (b *Book) placeState(p *place, now uint64) *wirev1.ClaimState {
 	if p.holds() {
 		return b.granted(p, now)
@@ -41,7 +41,7 @@ func (b *Book) queued(p *place, position int, now uint64) *wirev1.ClaimState {
 	return st
 }
 
-// resourceState is what there is to tell of a resource to who has no place there; r may be nil.
+// resourceState is what those without a place there see of a resource; r may be nil.
 // FREE: nobody holds it, or is just about to.
 func (b *Book) resourceState(r *resource, name string, now uint64) *wirev1.ClaimState {
 	st := &wirev1.ClaimState{Resource: name, State: wirev1.ClaimState_STATE_FREE}

@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Op is an operation of a node that NodeUp told of. Ref comes back in its answer.
+// Op is an operation of a node that NodeUp announced. Ref comes back in its answer.
 type Op struct {
 	Node        string
 	Incarnation uint64
@@ -26,12 +26,12 @@ type Answer struct {
 	State      *wirev1.ClaimState
 }
 
-// Push is what a node is told. Its State may be that of other pushes too: it must not be changed.
+// Push is a notice to a node. Its State may be that of other pushes too: it must not be changed.
 type Push struct {
 	Node string
 	*meshv1.ClaimPush
-	// After so many of the step's Answers it happened: a node is told of it behind these and before
-	// the others, that of the operation that led to it among them. A LOST that came behind the
+	// After so many of the step's Answers it happened: a node is notified after these and before
+	// the others, that of the operation that led to it among them. A LOST that came after the
 	// answer to an ACQUIRE would be taken for one of the new place.
 	After int
 }
@@ -55,7 +55,7 @@ type Counts struct {
 	Refused map[wirev1.Code]int
 }
 
-// Step is what has happened since the last one. Nothing of it may be told before its Changes are
+// Step is what has happened since the last one. Nothing of it may be sent before its Changes are
 // committed.
 type Step struct {
 	Answers []Answer
@@ -72,10 +72,10 @@ func (s *Step) Empty() bool {
 }
 
 // Take returns what has happened since the last Take. What it has of a place is final: nothing that
-// happened before comes in a later one, but for positions behind the first, and states of a
-// resource that were told less than 100 ms ago.
+// happened before comes in a later one, but for positions after the first, and states of a
+// resource that were notified less than 100 ms ago.
 func (b *Book) Take() *Step {
-	b.tellMoved()
+	b.notifyMoved()
 	s := b.step
 	for _, p := range b.dirty {
 		p.dirty = false

@@ -15,8 +15,8 @@ func (b *Book) Due() (at uint64, any bool) {
 	if len(b.wakes) > 0 {
 		at = min(at, b.wakes[0].at)
 	}
-	if len(b.tells) > 0 {
-		at = min(at, b.tells[0].at)
+	if len(b.notices) > 0 {
+		at = min(at, b.notices[0].at)
 	}
 	return at, at != math.MaxUint64
 }
@@ -34,8 +34,8 @@ func (b *Book) Advance(now uint64, most int) (more bool) {
 		case len(b.refresh) > 0:
 			b.renew(now)
 			most--
-		case len(b.tells) > 0 && b.tells[0].at <= now:
-			most -= b.tellLate(b.tells[0].what, now, most)
+		case len(b.notices) > 0 && b.notices[0].at <= now:
+			most -= b.notifyLate(b.notices[0].what, now, most)
 		default:
 			return false
 		}
@@ -64,7 +64,7 @@ func (b *Book) renew(now uint64) {
 	if r.gone {
 		return
 	}
-	b.settle(r, now)
+	b.expire(r, now)
 	for _, p := range r.holds {
 		b.arm(p)
 	}
@@ -94,9 +94,9 @@ func (b *Book) wake(p *place, now uint64) {
 	b.fill(r, now)
 }
 
-// settle ends the holds of a resource that are over, before anything else happens there. Who waits
-// is looked at when it is next.
-func (b *Book) settle(r *resource, now uint64) {
+// expire ends the holds of a resource whose time has ended, before anything else happens there. Who
+// waits is looked at when it is next.
+func (b *Book) expire(r *resource, now uint64) {
 	r.rules = b.cfg.Rules(r.name)
 	for i := 0; i < len(r.holds); {
 		p := r.holds[i]

@@ -22,7 +22,7 @@ func (h *timers[T]) set(what T, at uint64) {
 		*h = append(*h, alarm[T]{})
 		i = len(*h) - 1
 	}
-	h.settle(i, alarm[T]{at, what})
+	h.sift(i, alarm[T]{at, what})
 }
 
 // at is when what is woken; false: not at all.
@@ -46,12 +46,12 @@ func (h *timers[T]) drop(what T) {
 	(*h)[last] = alarm[T]{}
 	*h = (*h)[:last]
 	if i < last {
-		h.settle(i, end)
+		h.sift(i, end)
 	}
 }
 
-// settle puts an alarm where i is vacant.
-func (h timers[T]) settle(i int, a alarm[T]) {
+// sift puts an alarm where i is vacant.
+func (h timers[T]) sift(i int, a alarm[T]) {
 	for i > 0 && h[(i-1)/2].at > a.at {
 		h.put(i, h[(i-1)/2])
 		i = (i - 1) / 2

@@ -188,7 +188,7 @@ func (k *told) checkLine(w *world, r string) {
 			// it was right in the middle of the step
 			k.behind[t] = w.m.now
 		}
-		if w.advanced && w.m.now >= k.behind[t]+behindEvery {
+		if w.advanced && w.m.now >= k.behind[t]+laterEvery {
 			w.t.Fatalf("%s is at %d of %s and knows %d since %d µs", p.owner, i+1, r, known, w.m.now-k.behind[t])
 		}
 	}

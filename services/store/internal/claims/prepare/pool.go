@@ -25,9 +25,10 @@ type Job struct {
 	Resource, Owner string
 	Token           uint64
 	How             *policy.Prepare
-	// Done is told once, by another goroutine or within Ask, how it ended: OK; FORBIDDEN, the
-	// service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could not be reached; OVERLOADED,
-	// too many wait for their turn; CANCELLED, Context or the pool ended first. It must not block.
+	// Done is called once, by another goroutine or within Ask, with how it ended: OK; FORBIDDEN,
+	// the service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could not be reached;
+	// OVERLOADED, too many wait for their turn; CANCELLED, Context or the pool ended first. It must
+	// not block.
 	Done func(wirev1.Code)
 }
 

@@ -1,0 +1,101 @@
+package develop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/replay"
+)
+
+type Replay struct {
+	File           string        `arg:"" type:"existingfile" help:"JSON lines (room, at, kind, user, text), plain or gzip."`
+	Speed          float64       `placeholder:"N" help:"Play at N times the original speed; as fast as possible by default."`
+	Rooms          int           `placeholder:"N" help:"Play only the first N rooms."`
+	Fraction       float64       `placeholder:"F" help:"Play the first rooms that have this fraction of all deliveries together (0.1: a tenth)."`
+	Namespace      string        `default:"room" placeholder:"PREFIX" help:"Namespace of the topics; it must be durable (${default})."`
+	RoomPrefix     string        `placeholder:"TEXT" help:"Prefix of the rooms' names in topics; by default a new one for each run."`
+	MaxConnections int           `placeholder:"N" help:"Most subscribers at the same time (8000, or what the open-files limit allows)."`
+	Ahead          int           `default:"50000" placeholder:"N" help:"Most deliveries that may be outstanding before publishing waits (${default})."`
+	Window         uint32        `placeholder:"N" help:"Receive window of each subscriber: its most un-ACKed messages; by default the edge's default."`
+	Timeout        time.Duration `placeholder:"D" help:"Give up after this time."`
+	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing was delivered for this time (${default})."`
+	cmdline.RouterFlag
+	cmdline.EdgeFlag
+}
+
+func (Replay) Help() string {
+	return `Every user of a room becomes one TCP subscriber of NAMESPACE/ROOM/chat with ACK, then every event "say" is published over gRPC in the order of the
+file. Every delivery is checked. The last line is, for scripts:
+
+  expected=N delivered=N missing=N duplicate=N disorder=N seconds=S
+
+The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
+reconnect and resume, publishers send again.
+
+  pushmesh replay rooms.jsonl.gz
+  pushmesh replay rooms.jsonl.gz --fraction 0.1 --edge 127.0.0.1:7400,127.0.0.1:7410 --router 127.0.0.1:7401,127.0.0.1:7411
+  pushmesh replay rooms.jsonl.gz --rooms 3 --speed 600`
+}
+
+// Run plays the file.
+func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
+	if c.Fraction < 0 || c.Fraction > 1 || c.Speed < 0 || c.Rooms < 0 || c.MaxConnections < 0 || c.Ahead <= 0 || c.Stall <= 0 {
+		return cmdline.Usage("--fraction is 0 to 1; --speed, --rooms and --max-connections are not below 0; --ahead and --stall are above 0")
+	}
+	if c.MaxConnections == 0 {
+		limit, err := connectionsHere(1)
+		if err != nil {
+			return err
+		}
+		c.MaxConnections = limit
+	}
+	script, err := replay.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	result, err := replay.Run(ctx, script.Take(c.Rooms, c.Fraction), replay.Options{
+		Edges: c.Edge, Routers: c.Router, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
+		Namespace: c.Namespace, Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Out: stdio.Out,
+	})
+	if result.Expected == 0 {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintln(stdio.Err, "pushmesh: "+cmdline.Explain(err))
+	}
+	fmt.Fprintln(stdio.Out, result.Summary())
+	return finish(stdio.Out, result)
+}
+
+// finish prints the last line; a result that is not OK is a failure that the line has told.
+func finish(out io.Writer, r replay.Result) error {
+	fmt.Fprintln(out, r.Line())
+	if !r.OK() {
+		return cmdline.ErrReported
+	}
+	return nil
+}
+
+// Connections that a replay opens at most, and descriptors that the rest of the process needs.
+const (
+	mostConnections = 8000
+	spareFiles      = 500
+)
+
+// connectionsHere is how many subscribers the open-files limit allows, each costing so many
+// descriptors in this process.
+func connectionsHere(each uint64) (int, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("open-files limit: %w", err)
+	}
+	if limit.Cur < 2*spareFiles {
+		return 0, errors.New("the open-files limit is below 1,000: raise it with ulimit -n")
+	}
+	return int(min((limit.Cur-spareFiles)/each, mostConnections)), nil
+}

@@ -1,0 +1,354 @@
+// Package partition keeps the tables that lie in slices, by time or by id: it makes partitions
+// ahead, and drops those that nothing needs any more.
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
+)
+
+// sliceLock is the first key of the advisory locks around slices: one store makes them at a time,
+// one drops.
+const (
+	sliceLock = 0x70757369
+	making    = 0
+	dropping  = 1 // further ones: appended
+)
+
+// Batch ids are kept for an hour, in slices of half an hour.
+const (
+	batchWidth = 30 * time.Minute
+	batchKeep  = time.Hour
+)
+
+// scheduledKeep is long after the last insert into a slice of scheduled messages: that comes before
+// they are due.
+const scheduledKeep = time.Hour
+
+// Partitions of a database.
+type Partitions struct{ server *server.Server }
+
+// New does nothing yet.
+func New(s *server.Server) *Partitions { return &Partitions{s} }
+
+// slice is one partition: [Start, End) of a table.
+type slice struct {
+	table string
+	backend.Slice
+}
+
+// name of the partition says its table and its start.
+func (s slice) name() string { return s.table + "_" + strconv.FormatUint(s.Start, 10) }
+
+// storage is how a partition lies on the disk. Runs of up to a page stay in their row: through
+// TOAST, in pieces of 2 KB with an index of their own, they would cost a tenth more (package
+// shardlog keeps runs of small messages below a page).
+func (s slice) storage() string {
+	switch {
+	case strings.HasPrefix(s.table, "log_"):
+		return " WITH (toast_tuple_target = 8160)"
+	case s.table == CursorPages.table || s.table == Checkpoints.table:
+		// nothing dies in it, and it soon goes as a whole
+		return " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)"
+	}
+	return ""
+}
+
+func batchSlice(at uint64) backend.Slice {
+	w := uint64(batchWidth.Microseconds())
+	return backend.Slice{Start: at - at%w, End: at - at%w + w}
+}
+
+// MakeSlices makes what commits need now and until one width later.
+func (p *Partitions) MakeSlices(ctx context.Context, now uint64) error {
+	var want []slice
+	add := func(table string, from, to backend.Slice) {
+		for ; from.Start <= to.Start; from = from.Next() {
+			want = append(want, slice{table, from})
+		}
+	}
+	for c := range backend.Classes {
+		this := c.Slice(now)
+		add("log_"+c.String(), this, this.Next())
+	}
+	for c := range backend.KeyClasses {
+		add("key_"+c.String(), c.Slice(now), c.Reach(now).Next())
+	}
+	this := batchSlice(now)
+	add("batch", this, this.Next())
+	// those further ahead when they are needed
+	add("scheduled", backend.ScheduledSlice(now), backend.ScheduledSlice(now).Next())
+	if err := p.make(ctx, want); err != nil {
+		return err
+	}
+	return p.makePageSlices(ctx)
+}
+
+// MakeFor makes the slices of a batch, which came at a time for which none were made ahead.
+func (p *Partitions) MakeFor(ctx context.Context, b *backend.Batch) error {
+	want := []slice{{"batch", batchSlice(b.At)}}
+	seen := map[string]bool{}
+	add := func(s slice) {
+		if !seen[s.name()] {
+			seen[s.name()] = true
+			want = append(want, s)
+		}
+	}
+	for i := range b.Runs {
+		add(slice{"log_" + b.Runs[i].Class.String(), b.Runs[i].Class.Slice(b.Runs[i].At)})
+	}
+	for i := range b.Keys {
+		add(slice{"key_" + b.Keys[i].Class.String(), b.Keys[i].Class.Slice(b.Keys[i].Until)})
+	}
+	for i := range b.Scheduled {
+		add(slice{"scheduled", backend.ScheduledSlice(b.Scheduled[i].Due)})
+	}
+	return p.make(ctx, want)
+}
+
+// make makes those that are missing, each in a transaction of its own: on a slow disk all
+// together may take longer than a statement may. ATTACH PARTITION lets inserts and reads go on.
+func (p *Partitions) make(ctx context.Context, want []slice) error {
+	for len(want) > 0 {
+		var missing []slice
+		err := p.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			have, err := lockSlices(ctx, tx)
+			if err != nil {
+				return err
+			}
+			missing = slices.DeleteFunc(slices.Clone(want), func(s slice) bool { _, ok := have[s.name()]; return ok })
+			if len(missing) == 0 {
+				return nil
+			}
+			return makeSlice(ctx, tx, missing[0])
+		})
+		if err != nil {
+			return err
+		}
+		want = missing[min(1, len(missing)):]
+	}
+	return nil
+}
+
+// lockSlices keeps others from making any until the transaction ends, and says which there are.
+func lockSlices(ctx context.Context, tx pgx.Tx) (map[string]state, error) {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
+		return nil, fmt.Errorf("postgres: make slices: %w", err)
+	}
+	return partitions(ctx, tx)
+}
+
+func makeSlice(ctx context.Context, tx pgx.Tx, s slice) error {
+	sql := fmt.Sprintf(`CREATE TABLE pushmesh.%[1]s (LIKE pushmesh.%[2]s INCLUDING ALL)%[5]s;
+		ALTER TABLE pushmesh.%[2]s ATTACH PARTITION pushmesh.%[1]s FOR VALUES FROM (%[3]d) TO (%[4]d)`, s.name(), s.table, s.Start, s.End, s.storage())
+	if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("postgres: make slice %s: %w", s.name(), err)
+	}
+	return nil
+}
+
+// MakeLike makes the slices that another database has for rows of shards.
+func (p *Partitions) MakeLike(ctx context.Context, other server.Querier) error {
+	have, err := partitions(ctx, other)
+	if err != nil {
+		return err
+	}
+	var want []slice
+	for name, st := range have {
+		if s, _ := over(name, 0, nil); st == attached && s.End != 0 && s.table != CursorPages.table && s.table != Checkpoints.table {
+			want = append(want, s)
+		}
+	}
+	return p.make(ctx, want)
+}
+
+// state of a partition on its way out.
+type state int
+
+const (
+	attached state = iota
+	detaching
+	detached
+)
+
+// partitions by name.
+func partitions(ctx context.Context, on server.Querier) (map[string]state, error) {
+	rows, err := on.Query(ctx, `
+		SELECT c.relname, coalesce(i.inhdetachpending, false), i.inhrelid IS NULL
+		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace LEFT JOIN pg_inherits AS i ON i.inhrelid = c.oid
+		WHERE n.nspname = 'pushmesh' AND c.relkind = 'r' AND c.relname ~ '^(log_[a-z]+|key_[a-z]+|batch|scheduled|cursor_page|checkpoint)_[0-9]+$'`)
+	all := map[string]state{}
+	var name string
+	var pending, alone bool
+	err = server.Each(rows, err, []any{&name, &pending, &alone}, func() {
+		switch {
+		case alone:
+			all[name] = detached
+		case pending:
+			all[name] = detaching
+		default:
+			all[name] = attached
+		}
+	})
+	return all, err
+}
+
+// over finds the slice of a partition's name, and whether nothing in it is needed at now, where
+// pages below voided are void.
+func over(name string, now uint64, voided map[string]uint64) (s slice, yes bool) {
+	i := strings.LastIndexByte(name, '_')
+	at, err := strconv.ParseUint(name[i+1:], 10, 64)
+	if err != nil {
+		return slice{}, false
+	}
+	table := name[:max(i, 0)]
+	s.table = table
+	var keep time.Duration
+	switch {
+	case table == CursorPages.table || table == Checkpoints.table:
+		s.Slice, now = pageSlice(at), voided[table]
+	case table == "batch":
+		s.Slice, keep = batchSlice(at), batchKeep
+	case table == "scheduled":
+		s.Slice, keep = backend.ScheduledSlice(at), scheduledKeep
+	case strings.HasPrefix(table, "log_"):
+		for c := range backend.Classes {
+			if table == "log_"+c.String() {
+				s.Slice, keep = c.Slice(at), c.Keep()
+			}
+		}
+	default:
+		for c := range backend.KeyClasses {
+			if table == "key_"+c.String() {
+				s.Slice = c.Slice(at)
+			}
+		}
+	}
+	return s, s.End != 0 && s.End+uint64(keep.Microseconds()) <= now
+}
+
+// dropTimeout bounds how long anything may wait for the locks of a drop.
+const dropTimeout = 100 * time.Millisecond
+
+// dropAllTimeout bounds one round of drops; the next goes on.
+const dropAllTimeout = 20 * time.Second
+
+// DropSlices takes old slices out of their tables and drops them. Whoever reads one makes it wait
+// for the next call, never an append.
+func (p *Partitions) DropSlices(ctx context.Context, now uint64) (dropped int, err error) {
+	err = p.server.Do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, dropAllTimeout)
+		defer cancel()
+		dropped, err = dropSlices(ctx, conn.Conn(), now)
+		return err
+	})
+	return dropped, err
+}
+
+func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, err error) {
+	var mine bool
+	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, $2)`, int32(sliceLock), int32(dropping)).Scan(&mine); err != nil || !mine {
+		return 0, err // another store is at it
+	}
+	defer func() {
+		_, resetErr := conn.Exec(ctx, fmt.Sprintf(`RESET lock_timeout; SELECT pg_advisory_unlock(%d, %d)`, sliceLock, dropping), pgx.QueryExecModeSimpleProtocol)
+		if resetErr != nil {
+			// it must not go back to the pool like this
+			err = errors.Join(err, resetErr, conn.Close(ctx))
+		}
+	}()
+	if _, err := conn.Exec(ctx, fmt.Sprintf(`SET lock_timeout = %d`, dropTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return 0, err
+	}
+	all, err := partitions(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	void, err := voided(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	r := dropper{conn: conn, now: now, voided: void, blocked: map[string]bool{}}
+	for name, st := range all {
+		if st == detaching {
+			if err := r.drop(ctx, name, st); err != nil {
+				return r.dropped, err
+			}
+		}
+	}
+	for name, st := range all {
+		if st != detaching {
+			if err := r.drop(ctx, name, st); err != nil {
+				return r.dropped, err
+			}
+		}
+	}
+	return r.dropped, nil
+}
+
+// dropper is one round.
+type dropper struct {
+	conn    *pgx.Conn
+	now     uint64
+	voided  map[string]uint64
+	dropped int
+	// tables with a detachment that can't be ended now: they allow no second one
+	blocked map[string]bool
+}
+
+func (r *dropper) drop(ctx context.Context, name string, st state) error {
+	s, yes := over(name, r.now, r.voided)
+	if !yes || st != detached && r.blocked[s.table] {
+		return nil
+	}
+	if s.table == "scheduled" { // what is due late, since its shard has no owner, holds its slice
+		var waits bool
+		if err := r.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pushmesh.`+name+`)`).Scan(&waits); err != nil || waits {
+			return err
+		}
+	}
+	steps := []string{
+		attached:  fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s CONCURRENTLY`, s.table, name),
+		detaching: fmt.Sprintf(`ALTER TABLE pushmesh.%s DETACH PARTITION pushmesh.%s FINALIZE`, s.table, name),
+	}
+	if st != detached {
+		switch ok, err := gently(ctx, r.conn, steps[st]); {
+		case err != nil:
+			return fmt.Errorf("postgres: detach %s: %w", name, err)
+		case !ok:
+			r.blocked[s.table] = true
+			return nil
+		}
+	}
+	ok, err := gently(ctx, r.conn, `DROP TABLE pushmesh.`+name)
+	if err != nil {
+		return fmt.Errorf("postgres: drop %s: %w", name, err)
+	}
+	if ok {
+		r.dropped++
+	}
+	return nil
+}
+
+// gently runs a statement that gives up where a lock is held too long: false.
+func gently(ctx context.Context, conn *pgx.Conn, sql string) (bool, error) {
+	_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if server.SQLState(err) == server.LockNotAvailable {
+		return false, nil
+	}
+	return err == nil, err
+}
