@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
@@ -51,7 +51,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		send(ch, f.name, f.help, f.kind, total)
 	}
 	for _, f := range byCode {
-		var total delivery.ByCode
+		var total counters.ByCode
 		for i := range all {
 			for k, n := range f.of(&all[i]) {
 				total[k] += n
@@ -64,7 +64,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		refused += all[i].MailboxRefused
 	}
-	sendByCode(ch, "mailbox_refused_total", "Events refused because a loop's mailbox was full.", delivery.ByCode{wirev1.Code_CODE_OVERLOADED: refused})
+	sendByCode(ch, "mailbox_refused_total", "Events refused because a loop's mailbox was full.", counters.ByCode{wirev1.Code_CODE_OVERLOADED: refused})
 	sendLag(ch, all)
 	sendSpread(ch, all)
 	sendModes(ch, all)
@@ -90,7 +90,7 @@ func send(ch chan<- prometheus.Metric, name, help string, kind prometheus.ValueT
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pushmesh_edge_"+name, help, nil, nil), kind, v)
 }
 
-func sendByCode(ch chan<- prometheus.Metric, name, help string, counts delivery.ByCode) {
+func sendByCode(ch chan<- prometheus.Metric, name, help string, counts counters.ByCode) {
 	desc := prometheus.NewDesc("pushmesh_edge_"+name, help, []string{"code"}, nil)
 	for k, n := range counts {
 		if n > 0 {
@@ -103,7 +103,7 @@ func sendByCode(ch chan<- prometheus.Metric, name, help string, counts delivery.
 func sendClaims(ch chan<- prometheus.Metric, all []loop.Stats) {
 	desc := prometheus.NewDesc("pushmesh_edge_claim_requests_total", "Claim requests of clients, by operation and result.", []string{"op", "code"}, nil)
 	for op := range wirev1.Claim_Op(claims.Ops) {
-		var total delivery.ByCode
+		var total counters.ByCode
 		for i := range all {
 			for k, n := range all[i].Claims.Requests[op] {
 				total[k] += n
@@ -206,7 +206,7 @@ func sendSpared(ch chan<- prometheus.Metric, desc *prometheus.Desc, spared *[lin
 func sendQueueSizes(ch chan<- prometheus.Metric, all []loop.Stats) {
 	largest, longest := int64(0), int64(0)
 	desc := prometheus.NewDesc("pushmesh_edge_queued_connections", "Connections with at least so many bytes queued, including what the kernel holds for clients that read nothing.", []string{"at_least"}, nil)
-	for i, bytes := range delivery.QueueSizes {
+	for i, bytes := range counters.QueueSizes {
 		queues := int64(0)
 		for k := range all {
 			queues += all[k].QueuesBySize[i]
@@ -289,10 +289,10 @@ var sums = []sum{
 
 var byCode = []struct {
 	name, help string
-	of         func(*loop.Stats) *delivery.ByCode
+	of         func(*loop.Stats) *counters.ByCode
 }{
-	{"drops_total", "Messages that were not delivered, by reason.", func(s *loop.Stats) *delivery.ByCode { return &s.Drops }},
-	{"unranked_total", "Messages that should have been ranked for a subscription and were delivered unranked, by reason.", func(s *loop.Stats) *delivery.ByCode { return &s.Unranked }},
-	{"closes_total", "Connections closed, by reason; OK: by the client.", func(s *loop.Stats) *delivery.ByCode { return &s.Closes }},
-	{"refused_total", "Requests of clients that were refused, by reason.", func(s *loop.Stats) *delivery.ByCode { return &s.Refused }},
+	{"drops_total", "Messages that were not delivered, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Drops }},
+	{"unranked_total", "Messages that should have been ranked for a subscription and were delivered unranked, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Unranked }},
+	{"closes_total", "Connections closed, by reason; OK: by the client.", func(s *loop.Stats) *counters.ByCode { return &s.Closes }},
+	{"refused_total", "Requests of clients that were refused, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Refused }},
 }

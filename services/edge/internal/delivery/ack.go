@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 )
@@ -31,8 +32,8 @@ type acks struct {
 
 // frame takes an Ack without making garbage of it; ok is false where it is malformed, done where
 // the rest of it is for another time: the connection remembers how far it has come.
-func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
-	for at := int(c.ackAt); at < len(body); {
+func (k *acks) frame(c *state.Conn, body []byte) (done, ok bool) {
+	for at := int(c.AckAt); at < len(body); {
 		if k.hub.cost.Items >= ackLooks {
 			k.later(c, at, 0)
 			return false, true
@@ -47,8 +48,8 @@ func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 			continue
 		}
 		e := ackEntry{AckEntry: field}
-		again := c.ackSerial != 0
-		if e.serial = c.ackSerial; !again {
+		again := c.AckSerial != 0
+		if e.serial = c.AckSerial; !again {
 			k.serials = max(k.serials+1, 1)
 			e.serial = k.serials
 		}
@@ -60,7 +61,7 @@ func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 			k.later(c, 0, 0)
 		}
 	}
-	if c.ackAt != 0 || c.ackSerial != 0 {
+	if c.AckAt != 0 || c.AckSerial != 0 {
 		k.later(c, 0, 0)
 	}
 	return true, true
@@ -68,19 +69,19 @@ func (k *acks) frame(c *conn, body []byte) (done, ok bool) {
 
 // later notes where an Ack is gone on with: at a byte of its body, with the entry that serial
 // names in hand, or 0. 0 and 0: nowhere.
-func (k *acks) later(c *conn, at int, serial uint32) {
-	more := k.hub.conns.more(c)
-	more.ackAt, more.ackSerial = uint32(at), serial
-	k.hub.conns.less(c)
+func (k *acks) later(c *state.Conn, at int, serial uint32) {
+	more := k.hub.conns.More(c)
+	more.AckAt, more.AckSerial = uint32(at), serial
+	k.hub.conns.Less(c)
 }
 
 // entry does what an entry says; done is false where there is more to do. again says that it has
 // begun before.
-func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
+func (k *acks) entry(c *state.Conn, e *ackEntry, again bool) (done bool) {
 	found := 0
-	if ts := k.hub.topics.byName.Get(unsafe.String(unsafe.SliceData(e.Topic), len(e.Topic))); ts != nil {
-		for _, t := range k.hub.tracks.of(c, ts) {
-			if e.Sub != 0 && !t.hasID(e.Sub) || e.Epoch != 0 && e.Epoch != t.epoch {
+	if ts := k.hub.topics.ByName.Get(unsafe.String(unsafe.SliceData(e.Topic), len(e.Topic))); ts != nil {
+		for _, t := range k.hub.tracks.Of(c, ts) {
+			if e.Sub != 0 && !t.HasID(e.Sub) || e.Epoch != 0 && e.Epoch != t.Epoch {
 				continue
 			}
 			n, done := k.track(t, e)
@@ -91,7 +92,7 @@ func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 			}
 		}
 	}
-	for _, g := range c.groups {
+	for _, g := range c.Groups {
 		found += k.hub.groups.ack(g, e)
 	}
 	if found == 0 && !again {
@@ -103,29 +104,29 @@ func (k *acks) entry(c *conn, e *ackEntry, again bool) (done bool) {
 
 // track settles what an entry covers and says how many messages that were, and whether these
 // were all.
-func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
-	if t.win == nil {
+func (k *acks) track(t *state.Track, a *ackEntry) (n int, done bool) {
+	if t.Win == nil {
 		return 0, true
 	}
 	n = k.parked(t, a.Seq, a.Through)
-	if t.win == nil {
+	if t.Win == nil {
 		return n, true
 	}
 	if !a.Through {
-		if e := t.win.Find(a.Seq); e != nil && e.Sends > 0 {
+		if e := t.Win.Find(a.Seq); e != nil && e.Sends > 0 {
 			k.acked(t, e)
 			n++
 		}
 		return n, true
 	}
-	if t.ackSerial != a.serial {
+	if t.AckSerial != a.serial {
 		// what is sent from here on the entry does not cover, however long it takes
-		more := k.hub.tracks.more(t)
-		more.ackSerial, more.ackTo = a.serial, min(a.Seq, t.win.LastSent())
+		more := k.hub.tracks.More(t)
+		more.AckSerial, more.AckTo = a.serial, min(a.Seq, t.Win.LastSent())
 	}
-	to, some := t.ackTo, false
-	for i := t.win.First(); t.win != nil && i < t.win.End(); i++ {
-		e := t.win.At(i)
+	to, some := t.AckTo, false
+	for i := t.Win.First(); t.Win != nil && i < t.Win.End(); i++ {
+		e := t.Win.At(i)
 		if e.Seq > to {
 			break
 		}
@@ -143,9 +144,9 @@ func (k *acks) track(t *track, a *ackEntry) (n int, done bool) {
 	return n, true
 }
 
-func (k *acks) acked(t *track, e *unacked.Entry) {
-	if t.cur != nil {
-		t.cur.Settle(e.Seq, e.Seq)
+func (k *acks) acked(t *state.Track, e *unacked.Entry) {
+	if t.Cursor != nil {
+		t.Cursor.Settle(e.Seq, e.Seq)
 		k.hub.sessions.cursorChanged(t)
 	}
 	k.hub.tellDelivered(t, e.Seq)
@@ -153,56 +154,56 @@ func (k *acks) acked(t *track, e *unacked.Entry) {
 }
 
 // parked takes ACKs that come after their message has left the window.
-func (k *acks) parked(t *track, seq uint64, through bool) (n int) {
-	w := t.win
+func (k *acks) parked(t *state.Track, seq uint64, through bool) (n int) {
+	w := t.Win
 	if w.Parked() == 0 {
 		return 0
 	}
 	k.hub.addCost(w.Parked())
 	n = w.Unpark(through, seq, func(seq uint64) {
-		if t.cur != nil {
-			t.cur.Settle(seq, seq)
+		if t.Cursor != nil {
+			t.Cursor.Settle(seq, seq)
 		}
 		k.hub.tellDelivered(t, seq)
 	})
 	k.hub.sessions.cursorChanged(t)
-	k.hub.waker.wake(t.c) // the floor may have moved
-	t.c.timedOut -= min(t.c.timedOut, uint32(n))
+	k.hub.waker.wake(t.Conn) // the floor may have moved
+	t.Conn.TimedOut -= min(t.Conn.TimedOut, uint32(n))
 	k.hub.windows.giveEmpty(t)
 	return n
 }
 
 // tellDelivered reports that a message was ACKed, in a namespace that asks for that.
-func (h *Hub) tellDelivered(t *track, seq uint64) {
-	if h.rooms.report.Wants(events.Delivered) && h.topics.policy(t.topic).DeliveredEvents {
-		h.rooms.report.Delivered(h.handle(t.c), t.topic.name, "", t.epoch, seq)
+func (h *Hub) tellDelivered(t *state.Track, seq uint64) {
+	if h.rooms.report.Wants(events.Delivered) && h.topics.Policy(t.Topic).DeliveredEvents {
+		h.rooms.report.Delivered(h.handle(t.Conn), t.Topic.Name(), "", t.Epoch, seq)
 	}
 }
 
 // maxNackDelay bounds how long a Nack may put a redelivery off.
 const maxNackDelay = uint32(60 * 60 * 1000)
 
-func (k *acks) nack(c *conn, m *wirev1.Nack) {
+func (k *acks) nack(c *state.Conn, m *wirev1.Nack) {
 	k.hub.stats.Nacks++
 	found := false
-	for _, g := range c.groups {
+	for _, g := range c.Groups {
 		found = k.hub.groups.nack(g, m) || found
 	}
-	ts := k.hub.topics.byName.Get(m.GetTopic())
+	ts := k.hub.topics.ByName.Get(m.GetTopic())
 	if ts == nil {
 		if !found {
 			k.hub.stats.StaleAcks++
 		}
 		return
 	}
-	for _, t := range k.hub.tracks.of(c, ts) {
-		if m.GetSub() != 0 && !t.hasID(m.GetSub()) || t.win == nil {
+	for _, t := range k.hub.tracks.Of(c, ts) {
+		if m.GetSub() != 0 && !t.HasID(m.GetSub()) || t.Win == nil {
 			continue
 		}
-		if e := t.win.Find(m.GetSeq()); e != nil && e.Sends > 0 && !e.Queued {
+		if e := t.Win.Find(m.GetSeq()); e != nil && e.Sends > 0 && !e.Queued {
 			e.Nacked = true
 			e.Due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
-			k.hub.wheel.Sooner(c.slot, e.Due)
+			k.hub.wheel.Sooner(c.Slot, e.Due)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -24,11 +25,11 @@ func (a *asker) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64) {
 
 func (a *asker) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 
-func (a *asker) connect(t *testing.T) *conn {
+func (a *asker) connect(t *testing.T) *state.Conn {
 	t.Helper()
 	slot, _ := a.h.Open()
 	a.h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Session: "inbox"}), 1)
-	return a.h.conns.get(slot)
+	return a.h.conns.Get(slot)
 }
 
 func newAsker(heads int) *asker {
@@ -39,16 +40,16 @@ func newAsker(heads int) *asker {
 }
 
 // answerOf is the answer in the making, as the client would decode it.
-func answerOf(t *testing.T, s *sub) *wirev1.Subscribed {
+func answerOf(t *testing.T, s *state.Subscription) *wirev1.Subscribed {
 	t.Helper()
-	return subscribedOf(t, s.answer.Frame(s.id))
+	return subscribedOf(t, s.Answer.Frame(s.ID))
 }
 
 // sentAnswer is the answer that the connection is owed.
-func sentAnswer(t *testing.T, c *conn, id uint32) *wirev1.Subscribed {
+func sentAnswer(t *testing.T, c *state.Conn, id uint32) *wirev1.Subscribed {
 	t.Helper()
-	for i := range c.out.Len() {
-		it := c.out.At(i)
+	for i := range c.Out.Len() {
+		it := c.Out.At(i)
 		if it.Kind() != sendq.Answer || wirev1.FrameType(it.Bytes()[wire.HeaderSize-1]) != wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
 			continue
 		}
@@ -74,10 +75,10 @@ func subscribedOf(t *testing.T, frame []byte) *wirev1.Subscribed {
 
 // stepUntil takes the smallest slices of work until seen, and checks that none puts more than a
 // slice into the answer.
-func (a *asker) stepUntil(t *testing.T, s *sub, seen func() bool) {
+func (a *asker) stepUntil(t *testing.T, s *state.Subscription, seen func() bool) {
 	t.Helper()
 	told := func() int {
-		if s.pending == nil {
+		if s.Pending == nil {
 			return 0
 		}
 		return len(answerOf(t, s).GetPositions())
@@ -105,9 +106,9 @@ func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 		p := &wirev1.Position{Topic: fmt.Sprintf("room/%d", i), Epoch: upstreamtest.BaseEpoch, Seq: uint64(i % 2)}
 		m.Positions = append(m.Positions, p)
 	}
-	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
-	s := c.subs.At(0)
-	a.stepUntil(t, s, func() bool { return s.active })
+	a.h.Feed(c.Slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
+	s := c.Subs.At(0)
+	a.stepUntil(t, s, func() bool { return s.Active })
 	answer := sentAnswer(t, c, 1)
 	if n := len(answer.GetPositions()); n != known+gone/2 {
 		// who had heard nothing of a topic lacks nothing
@@ -126,7 +127,7 @@ func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 			t.Fatalf("the answer's position %d is %v", i, p)
 		}
 	}
-	if n := c.tracks.Len(); n != known {
+	if n := c.Tracks.Len(); n != known {
 		t.Fatalf("%d topics", n)
 	}
 }
@@ -137,29 +138,29 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	const topics = 200
 	a := newAsker(topics)
 	c := a.connect(t)
-	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"}), 1)
-	a.stepUntil(t, c.subs.At(0), func() bool { return c.subs.At(0).active })
-	a.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "room/#"}), 1)
-	s := c.subs.At(1)
+	a.h.Feed(c.Slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"}), 1)
+	a.stepUntil(t, c.Subs.At(0), func() bool { return c.Subs.At(0).Active })
+	a.h.Feed(c.Slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "room/#"}), 1)
+	s := c.Subs.At(1)
 	a.stepUntil(t, s, func() bool { return len(answerOf(t, s).GetPositions()) > topics/2 })
 	// one that is in the answer, and one that is not
-	told, other := c.tracks.At(0), c.tracks.At(topics-1)
-	other.pos = 9
-	for _, track := range []*track{told, other} {
-		track.behind = true
+	told, other := c.Tracks.At(0), c.Tracks.At(topics-1)
+	other.Pos = 9
+	for _, track := range []*state.Track{told, other} {
+		track.Behind = true
 		a.h.replay.enqueue(track)
 	}
-	if told.runs || !other.runs {
-		t.Fatalf("who is in the answer goes on: %v; who is not: %v", told.runs, other.runs)
+	if told.Runs || !other.Runs {
+		t.Fatalf("who is in the answer goes on: %v; who is not: %v", told.Runs, other.Runs)
 	}
-	a.stepUntil(t, s, func() bool { return s.active })
+	a.stepUntil(t, s, func() bool { return s.Active })
 	answer := sentAnswer(t, c, 2)
-	if told.told || !told.runs && !told.reading {
+	if told.Told || !told.Runs && !told.Reading {
 		t.Fatal("who is in the answer does not go on once it was sent")
 	}
 	for i, p := range answer.GetPositions() {
 		want := map[int]uint64{topics - 1: 9}[i]
-		if p.GetHead() != want || p.GetTopic() != c.tracks.At(i).topic.name {
+		if p.GetHead() != want || p.GetTopic() != c.Tracks.At(i).Topic.Name() {
 			t.Fatalf("position %d is %v, want head %d", i, p, want)
 		}
 	}

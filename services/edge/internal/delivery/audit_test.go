@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
@@ -14,12 +15,12 @@ import (
 // in long ones now and then.
 func audit(t tester, h *Hub) {
 	t.Helper()
-	if h.stats.Connections > auditedMost || h.tracks.slab.Taken() > auditedMost {
+	if h.stats.Connections > auditedMost || h.tracks.Slab.Taken() > auditedMost {
 		return
 	}
-	a := &auditor{t: t, h: h, out: map[waitingFor]int{}, topics: map[*topicState]int{}, exact: map[*topicState]int{}, wild: map[*filter]int{}}
-	for slot := range h.conns.len() {
-		if c := h.conns.get(slot); c.state != stateFree {
+	a := &auditor{t: t, h: h, out: map[waitingFor]int{}, topics: map[*state.Topic]int{}, exact: map[*state.Topic]int{}, wild: map[*state.Filter]int{}}
+	for slot := range h.conns.Len() {
+		if c := h.conns.Get(slot); c.Phase != state.Free {
 			a.conn(c)
 		}
 	}
@@ -32,7 +33,7 @@ const auditedMost = 64
 
 // waitingFor is where a message is to go: to a track, or to a group's member.
 type waitingFor struct {
-	t   *track
+	t   *state.Track
 	sub uint32
 	m   *exchange.Message
 }
@@ -45,48 +46,48 @@ type auditor struct {
 
 	conns, subs, tracks, pinned, unacked, stuck, queued, pendings, sharers, trackMores, queues int
 	held                                                                                       int64
-	topics, exact                                                                              map[*topicState]int
-	wild                                                                                       map[*filter]int
+	topics, exact                                                                              map[*state.Topic]int
+	wild                                                                                       map[*state.Filter]int
 	mores                                                                                      int
 }
 
 // is fails unless a count is what it should be.
-func (a *auditor) is(c *conn, what string, got, want int) {
+func (a *auditor) is(c *state.Conn, what string, got, want int) {
 	if got != want {
 		a.t.Helper()
-		a.t.Fatalf("connection %d: %s: %d, and there are %d", c.slot, what, got, want)
+		a.t.Fatalf("connection %d: %s: %d, and there are %d", c.Slot, what, got, want)
 	}
 }
 
-func (a *auditor) holds(c *conn, what string, ok bool) {
+func (a *auditor) holds(c *state.Conn, what string, ok bool) {
 	if !ok {
 		a.t.Helper()
-		a.t.Fatalf("connection %d: not so: %s", c.slot, what)
+		a.t.Fatalf("connection %d: not so: %s", c.Slot, what)
 	}
 }
 
-func (a *auditor) conn(c *conn) {
+func (a *auditor) conn(c *state.Conn) {
 	a.t.Helper()
 	a.conns++
 	queued := a.queue(c)
 	waiting, unacked, timedOut := 0, 0, 0
-	for i := range c.tracks.Len() {
-		tr := c.tracks.At(i)
+	for i := range c.Tracks.Len() {
+		tr := c.Tracks.At(i)
 		a.track(c, tr, i)
-		a.is(c, "messages of "+tr.topic.name+" in the queue", int(tr.Queued()), queued[tr])
+		a.is(c, "messages of "+tr.Topic.Name()+" in the queue", int(tr.Queued()), queued[tr])
 		delete(queued, tr)
-		if tr.waits {
+		if tr.Waits {
 			waiting++
 		}
-		unacked += int(tr.unacked)
-		if tr.win != nil {
-			timedOut += tr.win.Parked()
+		unacked += int(tr.Unacked)
+		if tr.Win != nil {
+			timedOut += tr.Win.Parked()
 		}
 	}
 	a.is(c, "tracks that are gone and have messages in the queue", 0, len(queued))
-	for _, g := range c.groups {
+	for _, g := range c.Groups {
 		a.group(c, g)
-		if g.waits {
+		if g.Waits {
 			waiting++
 		}
 		if g.ACK {
@@ -98,25 +99,25 @@ func (a *auditor) conn(c *conn) {
 		}
 		timedOut += int(g.Late())
 	}
-	a.is(c, "tracks and groups that wait", int(c.waiting), waiting)
-	a.is(c, "un-ACKed", int(c.unacked), unacked)
-	a.is(c, "timed out", int(c.timedOut), timedOut)
-	a.holds(c, "its window is kept", c.unacked <= c.window)
+	a.is(c, "tracks and groups that wait", int(c.Waiting), waiting)
+	a.is(c, "un-ACKed", int(c.Unacked), unacked)
+	a.is(c, "timed out", int(c.TimedOut), timedOut)
+	a.holds(c, "its window is kept", c.Unacked <= c.Window)
 	a.unacked += unacked
 	a.subscriptions(c)
 	a.index(c)
-	if m := c.connMore; m != noConnMore {
+	if m := c.ConnMore; m != state.NoConnMore {
 		a.mores++
-		a.holds(c, "connMore is kept for something", c.state != stateOpen || m.byID != nil || m.byTop != nil || m.pubs != nil || m.sess != nil || m.groups != nil || m.claims != nil || m.profile != nil ||
-			m.ackAt != 0 || m.ackSerial != 0 || m.turn != 0 || m.begun != 0 || m.sealed != 0 || m.secure || m.hungUp)
+		a.holds(c, "ConnMore is kept for something", c.Phase != state.Open || m.ByID != nil || m.ByTopic != nil || m.Publishes != nil || m.Session != nil || m.Groups != nil || m.Claims != nil || m.Profile != nil ||
+			m.AckAt != 0 || m.AckSerial != 0 || m.Turn != 0 || m.Begun != 0 || m.Sealed != 0 || m.Secure || m.HungUp)
 	}
-	a.holds(c, "no walk over those that wait is left", !c.waking)
+	a.holds(c, "no walk over those that wait is left", !c.Waking)
 }
 
 // queue counts what is queued, and gives how many messages each track has there.
-func (a *auditor) queue(c *conn) map[*track]int {
+func (a *auditor) queue(c *state.Conn) map[*state.Track]int {
 	a.t.Helper()
-	q := &c.out
+	q := &c.Out
 	clear(a.out)
 	if q.IsEmpty() {
 		a.is(c, "items of nobody", int(q.Len()), 0)
@@ -124,12 +125,12 @@ func (a *auditor) queue(c *conn) map[*track]int {
 	}
 	a.queues++
 	a.holds(c, "its queue is for something", q.Len() > 0 || q.IsStalled())
-	queued, last := map[*track]int{}, map[*track]uint64{}
+	queued, last := map[*state.Track]int{}, map[*state.Track]uint64{}
 	bytes, msgs, dead := 0, 0, 0
 	for i := range q.Len() {
 		it := q.At(i)
 		bytes += len(it.Bytes())
-		tr := trackOf(it.Stream())
+		tr := state.TrackOf(it.Stream())
 		switch it.Kind() {
 		case sendq.Dead:
 			dead++
@@ -152,8 +153,8 @@ func (a *auditor) queue(c *conn) map[*track]int {
 		}
 		for m, n := it.Message(), it.Count(); n > 0; m, n = m.Next, n-1 {
 			a.holds(c, "a run is as long as it says", m != nil)
-			if tr != nil && m.Seq > 0 && !it.Again() && m.Epoch == tr.epoch && tr.rank == nil {
-				a.holds(c, "first deliveries of a topic are in order", m.Seq > last[tr] && m.Seq <= tr.pos)
+			if tr != nil && m.Seq > 0 && !it.Again() && m.Epoch == tr.Epoch && tr.Rank == nil {
+				a.holds(c, "first deliveries of a topic are in order", m.Seq > last[tr] && m.Seq <= tr.Pos)
 				last[tr] = m.Seq
 			}
 		}
@@ -170,65 +171,65 @@ func (a *auditor) queue(c *conn) map[*track]int {
 	return queued
 }
 
-func (a *auditor) track(c *conn, t *track, i int) {
+func (a *auditor) track(c *state.Conn, t *state.Track, i int) {
 	a.t.Helper()
 	a.tracks++
-	a.topics[t.topic]++
-	a.holds(c, "a track knows its places", t.c == c && int(t.atConn) == i && t.topic.tracks.At(int(t.atTopic)) == t)
-	if t.trackMore != noTrackMore {
+	a.topics[t.Topic]++
+	a.holds(c, "a track knows its places", t.Conn == c && int(t.AtConn) == i && t.Topic.Tracks.At(int(t.AtTopic)) == t)
+	if t.TrackMore != state.NoTrackMore {
 		a.trackMores++
-		m := t.trackMore
-		a.holds(c, "trackMore is kept for something", m.also != nil || m.win != nil || m.gap.IsOpen() || m.retryAt != 0 || m.few || m.rng != nil || m.latest != nil || m.cur != nil ||
-			m.rank != nil || m.changed || m.unnamed || m.first != 0 || t.held || t.reading || c.state != stateOpen)
+		m := t.TrackMore
+		a.holds(c, "TrackMore is kept for something", m.Also != nil || m.Win != nil || m.Gap.IsOpen() || m.RetryAt != 0 || m.Few || m.Range != nil || m.Latest != nil || m.Cursor != nil ||
+			m.Rank != nil || m.Changed || m.Unnamed || m.First != 0 || t.Held || t.Reading || c.Phase != state.Open)
 	}
-	if t.rng != nil {
+	if t.Range != nil {
 		a.pinned++
-		a.holds(c, "a range in hand is of the track's topic", t.rng.Topic == t.topic.name && t.rngAt <= len(t.rng.Messages))
+		a.holds(c, "a range in hand is of the track's topic", t.Range.Topic == t.Topic.Name() && t.RangeAt <= len(t.Range.Messages))
 	}
 	a.window(c, t)
 	a.shares(c, t)
-	if c.state != stateOpen || c.draining {
+	if c.Phase != state.Open || c.Draining {
 		return
 	}
-	if t.kind == kindSession && t.cur != nil && !c.detached {
-		a.holds(c, "a session's position is of the track's epoch, and not ahead of it", t.cur.Epoch == t.epoch && (t.cur.Floor <= t.pos || t.behind || t.rank != nil))
-		listed := slices.ContainsFunc(c.sess.changed, func(r trackRef) bool { return r.get() == t })
-		a.holds(c, "a position that changed is to be saved, and soon", t.changed == listed && (!t.changed || c.sess.SaveAt() != 0))
+	if t.Kind == state.KindSession && t.Cursor != nil && !c.Detached {
+		a.holds(c, "a session's position is of the track's epoch, and not ahead of it", t.Cursor.Epoch == t.Epoch && (t.Cursor.Floor <= t.Pos || t.Behind || t.Rank != nil))
+		listed := slices.ContainsFunc(c.Session.Changed, func(r state.TrackRef) bool { return r.Get() == t })
+		a.holds(c, "a position that changed is to be saved, and soon", t.Changed == listed && (!t.Changed || c.Session.SaveAt() != 0))
 	}
 	a.goesOn(c, t)
 }
 
 // goesOn sees to it that who is behind reads on, or waits for something that is not there yet.
-func (a *auditor) goesOn(c *conn, t *track) {
+func (a *auditor) goesOn(c *state.Conn, t *state.Track) {
 	a.t.Helper()
 	h := a.h
-	name := t.topic.name
-	if t.behind && !t.held && !t.told && t.rank == nil {
-		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.runs || t.reading || t.waits || t.retryAt > 0)
+	name := t.Topic.Name()
+	if t.Behind && !t.Held && !t.Told && t.Rank == nil {
+		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.Runs || t.Reading || t.Waits || t.RetryAt > 0)
 	}
-	if t.behind && !t.held && !t.told && t.rank == nil {
-		a.holds(c, "who is behind in "+name+" is counted as such", t.lags && slices.ContainsFunc(h.lagging.tracks, func(r trackRef) bool { return r.get() == t }))
+	if t.Behind && !t.Held && !t.Told && t.Rank == nil {
+		a.holds(c, "who is behind in "+name+" is counted as such", t.Lags && slices.ContainsFunc(h.lagging.tracks, func(r state.TrackRef) bool { return r.Get() == t }))
 	}
-	if t.reading && t.rank == nil {
-		a.holds(c, "what is read of "+name+" was asked for", t.topic.reads != nil)
+	if t.Reading && t.Rank == nil {
+		a.holds(c, "what is read of "+name+" was asked for", t.Topic.Reads != nil)
 	}
-	if t.waits && c.out.Len() == 0 && t.retryAt == 0 && t.behind && !t.runs && !t.reading && t.latest == nil && t.rank == nil {
+	if t.Waits && c.Out.Len() == 0 && t.RetryAt == 0 && t.Behind && !t.Runs && !t.Reading && t.Latest == nil && t.Rank == nil {
 		room := h.replay.roomToRead(t)
-		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room.Some || !room.Enough && !t.waited())
+		a.holds(c, "nobody waits in "+name+" who has room, and whom nothing that leaves wakes", !room.Some || !room.Enough && !t.Waited())
 	}
-	if t.latest != nil {
-		a.holds(c, "the newest message of "+name+" waits for something", t.waits || t.Queued() > 0 || t.retryAt > 0 || t.behind)
+	if t.Latest != nil {
+		a.holds(c, "the newest message of "+name+" waits for something", t.Waits || t.Queued() > 0 || t.RetryAt > 0 || t.Behind)
 	}
-	if !t.behind && !t.held && !t.told && t.rank == nil && t.epoch != 0 && t.epoch == t.topic.epoch && t.latest == nil {
-		a.holds(c, "who is not behind in "+name+" has what came", t.pos >= t.topic.last)
+	if !t.Behind && !t.Held && !t.Told && t.Rank == nil && t.Epoch != 0 && t.Epoch == t.Topic.Epoch && t.Latest == nil {
+		a.holds(c, "who is not behind in "+name+" has what came", t.Pos >= t.Topic.Last)
 	}
 }
 
-func (a *auditor) window(c *conn, t *track) {
+func (a *auditor) window(c *state.Conn, t *state.Track) {
 	a.t.Helper()
-	w := t.win
+	w := t.Win
 	if w == nil {
-		a.is(c, "un-ACKed of a topic without a window", int(t.unacked), 0)
+		a.is(c, "un-ACKed of a topic without a window", int(t.Unacked), 0)
 		return
 	}
 	a.holds(c, "a window has something in it", !w.IsEmpty())
@@ -244,7 +245,7 @@ func (a *auditor) window(c *conn, t *track) {
 		out := a.out[waitingFor{t: t, m: e.Message}]
 		if e.Queued {
 			a.is(c, "a message that is on its way is in the queue", out, 1)
-			a.holds(c, "a message that is on its way is not due", e.Due == 0 || e.Nacked || e.Sends == 0 || c.state != stateOpen)
+			a.holds(c, "a message that is on its way is not due", e.Due == 0 || e.Nacked || e.Sends == 0 || c.Phase != state.Open)
 		} else {
 			a.is(c, "a message that is with the client is in the queue", out, 0)
 			a.holds(c, "a message that is with the client is due some time", e.Due != 0)
@@ -253,33 +254,33 @@ func (a *auditor) window(c *conn, t *track) {
 	for i := range w.First() {
 		a.holds(c, "what is before a window was removed", w.At(i).Message == nil)
 	}
-	a.is(c, "un-ACKed of "+t.topic.name, int(t.unacked), n)
-	a.holds(c, "there is a window where messages are ACKed", t.ack)
-	a.holds(c, "a track's own window is kept", t.window == 0 || t.unacked <= uint32(t.window) || t.cur != nil || t.rank != nil || len(t.also) > 0)
+	a.is(c, "un-ACKed of "+t.Topic.Name(), int(t.Unacked), n)
+	a.holds(c, "there is a window where messages are ACKed", t.ACK)
+	a.holds(c, "a track's own window is kept", t.Window == 0 || t.Unacked <= uint32(t.Window) || t.Cursor != nil || t.Rank != nil || len(t.Also) > 0)
 }
 
 // shares sees to it that a track asks for what its subscriptions ask for together.
-func (a *auditor) shares(c *conn, t *track) {
+func (a *auditor) shares(c *state.Conn, t *state.Track) {
 	a.t.Helper()
 	ack, window, ids := false, uint16(0), map[uint32]bool{}
-	for _, s := range append([]*sub{t.first}, t.also...) {
-		a.holds(c, "a track is shared by subscriptions of its connection, of its kind", s.c == c && s.kind == t.kind && !ids[s.id])
-		ids[s.id] = true
-		ack = ack || s.ack
-		if s.window > 0 && (window == 0 || s.window < window) {
-			window = s.window
+	for _, s := range append([]*state.Subscription{t.First}, t.Also...) {
+		a.holds(c, "a track is shared by subscriptions of its connection, of its kind", s.Conn == c && s.Kind == t.Kind && !ids[s.ID])
+		ids[s.ID] = true
+		ack = ack || s.ACK
+		if s.Window > 0 && (window == 0 || s.Window < window) {
+			window = s.Window
 		}
 	}
-	a.holds(c, "a track ACKs as its subscriptions do", t.ack == ack && t.window == window)
-	a.holds(c, "a plain track is shared, one of its own is not", t.kind != kindOwn || len(t.also) == 0)
+	a.holds(c, "a track ACKs as its subscriptions do", t.ACK == ack && t.Window == window)
+	a.holds(c, "a plain track is shared, one of its own is not", t.Kind != state.KindOwn || len(t.Also) == 0)
 }
 
-func (a *auditor) group(c *conn, g *member) {
+func (a *auditor) group(c *state.Conn, g *state.Member) {
 	a.t.Helper()
 	a.subs++
 	h := a.h
-	a.holds(c, "a member is listed", g.c == c && g.Conn == h.handle(c) && !g.Ended() && g.Listed())
-	a.holds(c, "a member's messages are counted", g.unacked == g.Unacked() && g.late == g.Late())
+	a.holds(c, "a member is listed", g.Owner == c && g.Conn == h.handle(c) && !g.Ended() && g.Listed())
+	a.holds(c, "a member's messages are counted", g.CountedUnacked == g.Unacked() && g.CountedLate == g.Late())
 	waits := 0
 	for i, e := range g.Live() {
 		if e.Message == nil {
@@ -296,22 +297,22 @@ func (a *auditor) group(c *conn, g *member) {
 		}
 		a.is(c, "a member's message is in the queue", n, want)
 	}
-	if waits > 0 && c.state == stateOpen && !c.draining {
-		a.holds(c, "a member with messages that wait waits, or is in line", g.waits || g.runs)
-		a.holds(c, "no member waits that has room", g.runs || g.Stalled() || g.ACK && c.unacked >= c.window || !h.drained(c))
+	if waits > 0 && c.Phase == state.Open && !c.Draining {
+		a.holds(c, "a member with messages that wait waits, or is in line", g.Waits || g.Runs)
+		a.holds(c, "no member waits that has room", g.Runs || g.Stalled() || g.ACK && c.Unacked >= c.Window || !h.drained(c))
 	}
-	a.holds(c, "a member whose client does not read waits", !g.Stalled() || g.waits)
+	a.holds(c, "a member whose client does not read waits", !g.Stalled() || g.Waits)
 }
 
 // auditTimes looks for what was due and was not done, after a tick: a timer that was not set, or
 // was set too late, shows here.
 func auditTimes(t tester, h *Hub) {
 	t.Helper()
-	if h.stats.Connections > auditedMost || h.tracks.slab.Taken() > auditedMost {
+	if h.stats.Connections > auditedMost || h.tracks.Slab.Taken() > auditedMost {
 		return
 	}
-	for slot := range h.conns.len() {
-		c := h.conns.get(slot)
+	for slot := range h.conns.Len() {
+		c := h.conns.Get(slot)
 		to := func(what string, due int64) {
 			if due <= h.now-int64(2*Tick) {
 				// times are kept to within a tick, and tests let parts of one go by
@@ -319,41 +320,41 @@ func auditTimes(t tester, h *Hub) {
 				t.Fatalf("connection %d: %s was due %d ms ago", slot, what, (h.now-due)/1e6)
 			}
 		}
-		switch c.state {
-		case stateNew, stateHello, stateWaiting:
-			to("Hello", c.deadline)
+		switch c.Phase {
+		case state.Fresh, state.Hello, state.Waiting:
+			to("Hello", c.Deadline)
 			continue
-		case stateOpen:
+		case state.Open:
 		default:
 			continue
 		}
 		to("its silence", h.silentUntil(c))
-		if c.draining {
-			to("its end", c.deadline)
+		if c.Draining {
+			to("its end", c.Deadline)
 		}
-		if c.begun != 0 && !h.holds(c) {
-			to("a frame", c.begun+int64(h.lim.FrameTimeout))
+		if c.Begun != 0 && !h.holds(c) {
+			to("a frame", c.Begun+int64(h.lim.FrameTimeout))
 		}
-		if s := c.sess; s != nil && s.SaveAt() != 0 {
+		if s := c.Session; s != nil && s.SaveAt() != 0 {
 			to("its positions", s.SaveAt())
 		}
-		for _, tr := range c.tracks.All() {
-			if tr.retryAt != 0 {
-				to("a read of "+tr.topic.name, tr.retryAt)
+		for _, tr := range c.Tracks.All() {
+			if tr.RetryAt != 0 {
+				to("a read of "+tr.Topic.Name(), tr.RetryAt)
 			}
-			if tr.gap.IsOpen() {
-				to("a gap in "+tr.topic.name, tr.gap.Due)
+			if tr.Gap.IsOpen() {
+				to("a gap in "+tr.Topic.Name(), tr.Gap.Due)
 			}
-			if tr.win == nil {
+			if tr.Win == nil {
 				continue
 			}
-			for _, e := range tr.win.Live() {
+			for _, e := range tr.Win.Live() {
 				if e.Message != nil && e.Due != 0 {
-					to("a message of "+tr.topic.name, e.Due)
+					to("a message of "+tr.Topic.Name(), e.Due)
 				}
 			}
 		}
-		for _, g := range c.groups {
+		for _, g := range c.Groups {
 			for _, e := range g.Live() {
 				if e.Message != nil {
 					to("a message of a group", e.Due)
@@ -363,61 +364,61 @@ func auditTimes(t tester, h *Hub) {
 	}
 }
 
-func (a *auditor) subscriptions(c *conn) {
+func (a *auditor) subscriptions(c *state.Conn) {
 	a.t.Helper()
 	h := a.h
-	topics := map[*sub]int{}
-	for _, t := range c.tracks.All() {
-		for _, s := range append([]*sub{t.first}, t.also...) {
+	topics := map[*state.Subscription]int{}
+	for _, t := range c.Tracks.All() {
+		for _, s := range append([]*state.Subscription{t.First}, t.Also...) {
 			topics[s]++
 		}
 	}
 	ids, refs := map[uint32]bool{}, map[uint32]bool{}
-	for i := range c.subs.Len() {
-		s := c.subs.At(i)
+	for i := range c.Subs.Len() {
+		s := c.Subs.At(i)
 		a.subs++
-		a.holds(c, "a subscription knows its place, and is alone with its number", s.c == c && int(s.atConn) == i && !ids[s.id] && !refs[s.ref] && s.ref <= c.nextRef)
-		ids[s.id], refs[s.ref] = true, true
-		a.holds(c, "a subscription that is open is active, and needs nothing more for that", !s.open || s.pending == nil && (s.active || s.dead))
-		if s.pending != nil {
+		a.holds(c, "a subscription knows its place, and is alone with its number", s.Conn == c && int(s.AtConn) == i && !ids[s.ID] && !refs[s.Ref] && s.Ref <= c.NextRef)
+		ids[s.ID], refs[s.Ref] = true, true
+		a.holds(c, "a subscription that is open is active, and needs nothing more for that", !s.Open || s.Pending == nil && (s.Active || s.Dead))
+		if s.Pending != nil {
 			a.pendings++
 		}
-		if s.subMore != noSubMore {
+		if s.SubscriptionMore != state.NoSubscriptionMore {
 			a.sharers++
-			a.holds(c, "subMore is kept for something", s.wildcard || s.filtered || s.where != 0 || s.topK != 0)
+			a.holds(c, "SubscriptionMore is kept for something", s.Wildcard || s.Filtered || s.Where != 0 || s.TopK != 0)
 		}
-		if s.wildcard {
-			a.wild[s.wild]++
-			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.index.Find(s.wild.Name) == s.wild && s.wild.Subscriptions.At(int(s.at)) == s)
+		if s.Wildcard {
+			a.wild[s.Wild]++
+			a.holds(c, "a filter is found by its name, and its subscription in it", h.wildcards.index.Find(s.Wild.Name) == s.Wild && s.Wild.Subscriptions.At(int(s.At)) == s)
 		} else {
-			a.exact[s.topic]++
-			a.holds(c, "a topic is found by its name", h.topics.byName.Get(s.topic.name) == s.topic)
+			a.exact[s.Topic]++
+			a.holds(c, "a topic is found by its name", h.topics.ByName.Get(s.Topic.Name()) == s.Topic)
 			a.holds(c, "a subscription to one topic has one track", topics[s] <= 1)
 		}
 		delete(topics, s)
-		a.holds(c, "a subscription is found by its numbers", c.subByID(s.id) == s && c.subByRef(s.ref) == s)
+		a.holds(c, "a subscription is found by its numbers", c.SubByID(s.ID) == s && c.SubByRef(s.Ref) == s)
 	}
 	a.is(c, "tracks of subscriptions that are gone", len(topics), 0)
-	a.holds(c, "a connection has no more subscriptions than it may", c.subs.Len()+len(c.groups) <= h.lim.Subscriptions)
+	a.holds(c, "a connection has no more subscriptions than it may", c.Subs.Len()+len(c.Groups) <= h.lim.Subscriptions)
 }
 
 // index looks at what finds the subscriptions and tracks of a connection with many.
-func (a *auditor) index(c *conn) {
+func (a *auditor) index(c *state.Conn) {
 	a.t.Helper()
-	a.holds(c, "many subscriptions are indexed", c.subs.Len() <= manyOf || c.byID != nil)
-	if c.byID != nil {
-		a.is(c, "subscriptions by their ids", len(c.byID), c.subs.Len())
-		a.is(c, "subscriptions by their refs", len(c.byRef), c.subs.Len())
-		a.holds(c, "an index is given back", c.subs.Len() > 0)
+	a.holds(c, "many subscriptions are indexed", c.Subs.Len() <= state.ManyOf || c.ByID != nil)
+	if c.ByID != nil {
+		a.is(c, "subscriptions by their ids", len(c.ByID), c.Subs.Len())
+		a.is(c, "subscriptions by their refs", len(c.ByRef), c.Subs.Len())
+		a.holds(c, "an index is given back", c.Subs.Len() > 0)
 	}
-	a.holds(c, "many tracks are indexed", c.tracks.Len() <= manyOf || c.byTop != nil)
-	if c.byTop != nil {
+	a.holds(c, "many tracks are indexed", c.Tracks.Len() <= state.ManyOf || c.ByTopic != nil)
+	if c.ByTopic != nil {
 		n := 0
-		for ts, all := range c.byTop {
+		for ts, all := range c.ByTopic {
 			n += len(all)
-			a.holds(c, "tracks are found by their topic", len(all) > 0 && !slices.ContainsFunc(all, func(t *track) bool { return t.topic != ts || t.c != c }))
+			a.holds(c, "tracks are found by their topic", len(all) > 0 && !slices.ContainsFunc(all, func(t *state.Track) bool { return t.Topic != ts || t.Conn != c }))
 		}
-		a.is(c, "tracks by their topics", n, c.tracks.Len())
+		a.is(c, "tracks by their topics", n, c.Tracks.Len())
 		a.holds(c, "an index is given back", n > 0)
 	}
 }
@@ -455,17 +456,17 @@ func (a *auditor) totals() {
 	if h.cfg.Budget == nil && s.BudgetBytes != a.held+int64(h.ranked.room.Bytes()) && s.BudgetBytes != a.held {
 		a.t.Fatalf("%d bytes of the budget are used, and there are %d", s.BudgetBytes, a.held)
 	}
-	needed := map[*topicState]bool{}
+	needed := map[*state.Topic]bool{}
 	for ts, n := range a.topics {
 		needed[ts] = true
-		if n != ts.tracks.Len() {
-			a.t.Fatalf("%s has %d tracks, and there are %d", ts.name, ts.tracks.Len(), n)
+		if n != ts.Tracks.Len() {
+			a.t.Fatalf("%s has %d tracks, and there are %d", ts.Name(), ts.Tracks.Len(), n)
 		}
 	}
 	for ts, n := range a.exact {
 		needed[ts] = true
-		if n != int(ts.exact) {
-			a.t.Fatalf("%s is subscribed to by name %d times, and %d are counted", ts.name, n, ts.exact)
+		if n != int(ts.Exact) {
+			a.t.Fatalf("%s is subscribed to by name %d times, and %d are counted", ts.Name(), n, ts.Exact)
 		}
 	}
 	if len(needed) != int(s.Topics) {

@@ -191,7 +191,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	if got := h.Stats().RTT.Counts; got[4] != n {
 		t.Fatalf("round trips are counted as %v", got)
 	}
-	off := h.links.Book().Bytes() + h.conns.slab.Bytes() + h.subSlab.Bytes() + h.tracks.slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.slab.Bytes()
+	off := h.links.Book().Bytes() + h.conns.Slab.Bytes() + h.subs.Slab.Bytes() + h.tracks.Slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.Slab.Bytes()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {
@@ -263,7 +263,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	if per > 8 {
 		t.Fatalf("%.1f bytes on the heap for each connection", per)
 	}
-	if n := h.conns.mores.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Topics(); n != 0 {
+	if n := h.conns.Mores.Taken() + h.tracks.Mores.Taken() + h.starter.pendings.Taken() + h.queues.InUse() + h.replay.reads.Topics(); n != 0 {
 		t.Fatalf("%d pieces of idle connections are on the heap", n)
 	}
 	runtime.KeepAlive(slots)

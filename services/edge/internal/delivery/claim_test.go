@@ -64,7 +64,7 @@ func TestClaim(t *testing.T) {
 	c.expect("ClaimState 1 seat/1 GRANTED token=1")
 	op := w.mesh.Claims.Asked[0]
 	want := &meshv1.ClaimOp{
-		Kind: meshv1.ClaimOp_KIND_ACQUIRE, Resource: "seat/1", Owner: "client:ann", TtlMs: 5000, Priority: 3, WaitMs: 7, NoWait: true, Conn: w.h.connID(w.h.conns.get(c.slot)), Bound: true,
+		Kind: meshv1.ClaimOp_KIND_ACQUIRE, Resource: "seat/1", Owner: "client:ann", TtlMs: 5000, Priority: 3, WaitMs: 7, NoWait: true, Conn: w.h.connID(w.h.conns.Get(c.slot)), Bound: true,
 	}
 	if !proto.Equal(op, want) {
 		t.Fatalf("asked %v, want %v", op, want)
@@ -81,8 +81,8 @@ func TestClaim(t *testing.T) {
 	plain := w.connect(&wirev1.Hello{})
 	w.h.Gone(plain.slot)
 	w.settle()
-	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims.Held != 0 || w.h.conns.mores.Taken() != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
-		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims.Held, w.h.conns.mores.Taken())
+	if s := w.h.Stats(); len(w.mesh.Claims.Ended) != 1 || s.Claims.Held != 0 || w.h.conns.Mores.Taken() != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][0] != 1 {
+		t.Fatalf("ended %v, open %d, parts of connections %d", w.mesh.Claims.Ended, s.Claims.Held, w.h.conns.Mores.Taken())
 	}
 }
 
@@ -112,7 +112,7 @@ func TestClaimsRefused(t *testing.T) {
 		c.claim(x.m)
 		c.expect("Error " + x.want + " ref=4")
 	}
-	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.conns.mores.Taken() != 0 {
+	if s := w.h.Stats(); len(w.mesh.Claims.Asked) != 0 || s.Claims.Requests[wirev1.Claim_OP_ACQUIRE][wirev1.Code_CODE_FORBIDDEN] != 2 || w.h.conns.Mores.Taken() != 0 {
 		t.Fatalf("asked %v, counted %v", w.mesh.Claims.Asked, s.Claims.Requests)
 	}
 	c.claim(&wirev1.Claim{Resource: "seat/1"})
@@ -260,9 +260,9 @@ func TestStatesDoNotPileUp(t *testing.T) {
 			w.tells(&wirev1.ClaimState{Resource: fmt.Sprint("seat/", k), State: queued, Position: 999 - i})
 		}
 	}
-	conn := w.h.conns.get(c.slot)
-	if owed := conn.out.Answers(); owed > claims.MaxQueued+1000 || conn.claims.Unsent() != 2 {
-		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.claims.Unsent())
+	conn := w.h.conns.Get(c.slot)
+	if owed := conn.Out.Answers(); owed > claims.MaxQueued+1000 || conn.Claims.Unsent() != 2 {
+		t.Fatalf("%d bytes are owed, %d states wait", owed, conn.Claims.Unsent())
 	}
 	w.tells(&wirev1.ClaimState{Resource: "seat/1", State: lost, Code: wirev1.Code_CODE_IDLE_TIMEOUT})
 	c.slow = false
@@ -279,8 +279,8 @@ func TestStatesDoNotPileUp(t *testing.T) {
 	if want := [2]string{"ClaimState 1 seat/0 QUEUED 1", "ClaimState 2 seat/1 LOST IDLE_TIMEOUT"}; last != want {
 		t.Fatalf("at last %q, want %q", last, want)
 	}
-	if conn.claims.Unsent() != 0 {
-		t.Fatalf("%d states wait", conn.claims.Unsent())
+	if conn.Claims.Unsent() != 0 {
+		t.Fatalf("%d states wait", conn.Claims.Unsent())
 	}
 	// An answer does not overtake what waits.
 	c.slow = true
@@ -320,7 +320,7 @@ func TestDrainRefusesNewPlacesAlone(t *testing.T) {
 func TestBackendsDoNotClaimHere(t *testing.T) {
 	w := claimWorld(t)
 	c := w.connect(&wirev1.Hello{})
-	w.h.conns.get(c.slot).backend = true
+	w.h.conns.Get(c.slot).Backend = true
 	c.claim(&wirev1.Claim{Id: 1, Resource: "seat/1"})
 	c.expect("Error UNSUPPORTED ref=1")
 }

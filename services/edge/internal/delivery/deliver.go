@@ -4,21 +4,22 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
 // offerRun hands the live messages in hand to a track: as they are shared where nothing speaks
 // against it, else one by one.
-func (f *fanout) offerRun(t *track) {
-	if t.rank != nil {
+func (f *fanout) offerRun(t *state.Track) {
+	if t.Rank != nil {
 		f.hub.ranked.offer(t)
 		return
 	}
-	c := t.c
+	c := t.Conn
 	first := f.ms[0]
-	if c.state == stateOpen && !c.draining && t.epoch == first.Epoch && t.pos+1 == first.Seq && !t.behind && t.kind == kindPlain && !t.ack &&
-		t.overflow != overflowConflate && !t.gap.IsOpen() && !t.unnamed && f.fresh() && f.fits(c) {
-		t.pos = f.ms[len(f.ms)-1].Seq
+	if c.Phase == state.Open && !c.Draining && t.Epoch == first.Epoch && t.Pos+1 == first.Seq && !t.Behind && t.Kind == state.KindPlain && !t.ACK &&
+		t.Overflow != state.OverflowConflate && !t.Gap.IsOpen() && !t.Unnamed && f.fresh() && f.fits(c) {
+		t.Pos = f.ms[len(f.ms)-1].Seq
 		f.pushRuns(c, &t.Stream, f.runs)
 		return
 	}
@@ -28,23 +29,23 @@ func (f *fanout) offerRun(t *track) {
 }
 
 // offer hands a live message to a track.
-func (h *Hub) offer(t *track, m *exchange.Message) {
-	if t.c.state != stateOpen || t.c.draining {
+func (h *Hub) offer(t *state.Track, m *exchange.Message) {
+	if t.Conn.Phase != state.Open || t.Conn.Draining {
 		return
 	}
-	if t.epoch != m.Epoch && !h.epochOf(t, m) {
+	if t.Epoch != m.Epoch && !h.epochOf(t, m) {
 		return
 	}
-	if t.behind || m.Seq <= t.pos {
+	if t.Behind || m.Seq <= t.Pos {
 		return
 	}
-	if m.Seq != t.pos+1 {
-		if t.overflow != overflowConflate {
+	if m.Seq != t.Pos+1 {
+		if t.Overflow != state.OverflowConflate {
 			h.fallBehind(t)
 			return
 		}
 		h.gaps.skipLatest(t)
-		h.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
+		h.gaps.addGap(t, t.Pos+1, m.Seq-1, wirev1.Code_CODE_CONFLATED)
 	}
 	if why := h.take(t, m); why != wirev1.Code_CODE_OK {
 		h.overflow(t, m, why)
@@ -52,16 +53,16 @@ func (h *Hub) offer(t *track, m *exchange.Message) {
 }
 
 // epochOf makes the track one of the message's epoch; false where the message is of an older one.
-func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
+func (h *Hub) epochOf(t *state.Track, m *exchange.Message) bool {
 	switch {
-	case t.epoch == 0:
+	case t.Epoch == 0:
 		h.learnEpoch(t, m.Epoch)
-		t.pos = m.Seq - 1
-		if t.kind == kindSession {
-			h.tracks.more(t).cur = &cursor.Cursor{Epoch: m.Epoch, Floor: t.pos}
+		t.Pos = m.Seq - 1
+		if t.Kind == state.KindSession {
+			h.tracks.More(t).Cursor = &cursor.Cursor{Epoch: m.Epoch, Floor: t.Pos}
 			h.sessions.cursorChanged(t)
 		}
-	case m.Epoch < t.epoch:
+	case m.Epoch < t.Epoch:
 		return false
 	default:
 		h.newEpoch(t, m.Epoch, m.Priority)
@@ -70,38 +71,38 @@ func (h *Hub) epochOf(t *track, m *exchange.Message) bool {
 }
 
 // learnEpoch gives a track its first epoch, of which no answer has told the client.
-func (h *Hub) learnEpoch(t *track, epoch uint64) {
-	t.epoch = epoch
-	h.tracks.more(t).unnamed = true
+func (h *Hub) learnEpoch(t *state.Track, epoch uint64) {
+	t.Epoch = epoch
+	h.tracks.More(t).Unnamed = true
 }
 
 // nameEpoch tells the client of an epoch that it was not told of: without it, it could not tell
 // this log from the next one.
-func (h *Hub) nameEpoch(t *track, priority uint8) {
-	if !t.unnamed {
+func (h *Hub) nameEpoch(t *state.Track, priority uint8) {
+	if !t.Unnamed {
 		return
 	}
-	h.tracks.more(t).unnamed = false
-	h.tracks.less(t)
+	h.tracks.More(t).Unnamed = false
+	h.tracks.Less(t)
 	it := sendq.GapOf(&t.Stream, 0, h.gaps.progressFrame(t, 0, 0, wirev1.Code_CODE_EPOCH_CHANGED), priority)
-	h.push(t.c, &it)
+	h.push(t.Conn, &it)
 }
 
 // newEpoch begins again at the log's new beginning. What is still queued of the old one goes out
 // first.
-func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
+func (h *Hub) newEpoch(t *state.Track, epoch uint64, priority uint8) {
 	h.gaps.reportGap(t, priority)
-	t.epoch, t.pos = epoch, 0
+	t.Epoch, t.Pos = epoch, 0
 	h.gaps.forgetLatest(t)
-	t.behind = false
-	if t.rank != nil {
-		t.rank.Forget()
+	t.Behind = false
+	if t.Rank != nil {
+		t.Rank.Forget()
 	}
 	h.replay.releaseRange(t)
 	h.learnEpoch(t, epoch)
 	h.nameEpoch(t, priority)
-	if t.cur != nil {
-		h.tracks.more(t).cur = &cursor.Cursor{Epoch: epoch}
+	if t.Cursor != nil {
+		h.tracks.More(t).Cursor = &cursor.Cursor{Epoch: epoch}
 		h.sessions.cursorChanged(t)
 	}
 	h.windows.forget(t)
@@ -110,23 +111,23 @@ func (h *Hub) newEpoch(t *track, epoch uint64, priority uint8) {
 // take hands on the message after pos, or names it a gap. OK: done, and pos has moved; otherwise
 // why not now: QUEUE_FULL, MEMORY_BUDGET, SLOW_CONSUMER for a full window, or FILTERED where it has
 // to be judged first.
-func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
-	if t.cur != nil && t.cur.Has(m.Seq) {
-		t.pos = m.Seq
+func (h *Hub) take(t *state.Track, m *exchange.Message) wirev1.Code {
+	if t.Cursor != nil && t.Cursor.Has(m.Seq) {
+		t.Pos = m.Seq
 		return wirev1.Code_CODE_OK
 	}
 	if m.ExpiresAt != 0 && m.ExpiresAt <= h.wall {
 		h.gaps.expired(t, m)
 		return wirev1.Code_CODE_OK
 	}
-	switch h.judge(t, m) {
-	case filtered:
+	switch h.tracks.Judge(t, m) {
+	case state.Filtered:
 		h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		return wirev1.Code_CODE_OK
-	case unjudged:
+	case state.Unjudged:
 		return wirev1.Code_CODE_FILTERED
 	}
-	if t.overflow == overflowConflate {
+	if t.Overflow == state.OverflowConflate {
 		h.gaps.conflate(t, m)
 		return wirev1.Code_CODE_OK
 	}
@@ -134,9 +135,9 @@ func (h *Hub) take(t *track, m *exchange.Message) wirev1.Code {
 }
 
 // deliver queues a first delivery.
-func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code {
-	c := t.c
-	if t.ack && (c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window)) {
+func (h *Hub) deliver(t *state.Track, m *exchange.Message, is sendq.Mark) wirev1.Code {
+	c := t.Conn
+	if t.ACK && (c.Unacked >= c.Window || t.Window > 0 && t.Unacked >= uint32(t.Window)) {
 		return wirev1.Code_CODE_SLOW_CONSUMER
 	}
 	if !h.replay.near(t, m.Seq) {
@@ -145,10 +146,10 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 	if why := h.full(c, len(m.Frame)); why != wirev1.Code_CODE_OK {
 		return why
 	}
-	it := sendq.Delivery(m, &t.Stream, t.kind != kindPlain, is)
-	if t.cur != nil {
-		if n := t.cur.Attempts(m.Seq); n > 0 {
-			if n >= h.topics.policy(t.topic).MaxAttempts {
+	it := sendq.Delivery(m, &t.Stream, t.Kind != state.KindPlain, is)
+	if t.Cursor != nil {
+		if n := t.Cursor.Attempts(m.Seq); n > 0 {
+			if n >= h.topics.Policy(t.Topic).MaxAttempts {
 				h.sessions.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK
@@ -157,27 +158,27 @@ func (h *Hub) deliver(t *track, m *exchange.Message, is sendq.Mark) wirev1.Code 
 		}
 	}
 	h.nameEpoch(t, m.Priority)
-	if t.gap.Precedes(m.Seq) {
+	if t.Gap.Precedes(m.Seq) {
 		// behind the newest of CONFLATE, which waited, some may have been filtered
 		h.gaps.reportGap(t, m.Priority)
 	}
-	if t.ack {
+	if t.ACK {
 		h.windows.add(t, m, it.Attempt())
 	}
-	t.pos = max(t.pos, m.Seq)
+	t.Pos = max(t.Pos, m.Seq)
 	h.push(c, &it)
 	return wirev1.Code_CODE_OK
 }
 
 // overflow does what the subscription asked for where a live message found the queue or the window
 // full.
-func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
+func (h *Hub) overflow(t *state.Track, m *exchange.Message, why wirev1.Code) {
 	switch {
 	case why == wirev1.Code_CODE_SLOW_CONSUMER, why == wirev1.Code_CODE_FILTERED:
 		h.fallBehind(t)
-	case t.overflow == overflowDisconnect:
-		h.fail(t.c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
-	case t.overflow == overflowDropOldest:
+	case t.Overflow == state.OverflowDisconnect:
+		h.fail(t.Conn, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
+	case t.Overflow == state.OverflowDropOldest:
 		h.gaps.dropOldest(t, m, why)
 	default:
 		h.purge(t, false)
@@ -186,19 +187,19 @@ func (h *Hub) overflow(t *track, m *exchange.Message, why wirev1.Code) {
 }
 
 // fallBehind makes the track read on from the log.
-func (h *Hub) fallBehind(t *track) {
-	t.behind = true
+func (h *Hub) fallBehind(t *state.Track) {
+	t.Behind = true
 	h.stats.Behind++
 	h.replay.enqueue(t)
 }
 
 // purge drops the track's queued first deliveries and steps back to before them; all drops
 // everything of it.
-func (h *Hub) purge(t *track, all bool) {
+func (h *Hub) purge(t *state.Track, all bool) {
 	if t.Queued() == 0 && !all {
 		return
 	}
-	q, begin := &t.c.out, uint32(0)
+	q, begin := &t.Conn.Out, uint32(0)
 	if !all {
 		// What stands before a change of epoch can't be read again.
 		for i := range q.Len() {
@@ -228,7 +229,7 @@ func (h *Hub) purge(t *track, all bool) {
 	}
 }
 
-func (h *Hub) stepBack(t *track, it *sendq.Item) {
+func (h *Hub) stepBack(t *state.Track, it *sendq.Item) {
 	seq, is := it.From(), sendq.Mark(0)
 	if it.Kind() == sendq.Message {
 		seq, is = it.Message().Seq, it.Mark()
@@ -236,10 +237,10 @@ func (h *Hub) stepBack(t *track, it *sendq.Item) {
 			h.windows.takeBack(t, m.Seq)
 		}
 	}
-	if t.rank != nil {
-		t.rank.Order.PutBack(seq, is)
+	if t.Rank != nil {
+		t.Rank.Order.PutBack(seq, is)
 		return
 	}
-	t.pos = min(t.pos, seq-1)
+	t.Pos = min(t.Pos, seq-1)
 	h.gaps.forgetGap(t)
 }

@@ -147,7 +147,7 @@ func TestWhoTakesNothingHasItsTime(t *testing.T) {
 	c.slow = true
 	w.say(0)
 	it := sendq.AnswerOf([]byte("x"))
-	w.h.push(w.h.conns.get(c.slot), &it)
+	w.h.push(w.h.conns.Get(c.slot), &it)
 	for taken := range uint64(2) {
 		w.h.Stalled(c.slot, Held{Memory: 100, Taken: taken})
 		w.pass(2*time.Minute - Tick)

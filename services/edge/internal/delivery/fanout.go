@@ -4,6 +4,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 	"github.com/pushmesh/pushmesh/services/edge/internal/wildcards"
@@ -27,18 +28,18 @@ type fanout struct {
 	runs    []sendq.Run         // they make
 	bytes   int                 // of their frames
 	expires uint64              // the first of them, Unix microseconds; 0: none does
-	ts      *topicState
+	ts      *state.Topic
 	at      int // next of ts.tracks
 	// wildcard subscriptions that became active lately, and may have no track at ts yet
-	joins []subRef
+	joins []state.SubscriptionRef
 	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
 	// without a state of its own
-	wild   wildcards.Walk[sub]
+	wild   wildcards.Walk[state.Subscription]
 	ended  int    // batches at the beginning of inbox that these are the last messages of
 	next   int    // of the messages of the batch behind those
 	serial uint32 // of these messages
 
-	shared []*sub // scratch: subscriptions that share a message
+	shared []*state.Subscription // scratch: subscriptions that share a message
 }
 
 func (f *fanout) active() bool { return len(f.ms) > 0 }
@@ -88,10 +89,10 @@ func (f *fanout) nextMessages() {
 	}
 	m := f.ms[0]
 	f.serial++
-	f.ts, f.at = f.hub.topics.byName.Get(m.Topic), 0
+	f.ts, f.at = f.hub.topics.ByName.Get(m.Topic), 0
 	f.findJoins(m)
 	if f.ts != nil && m.Seq > 0 {
-		f.ts.came(f.ms[len(f.ms)-1])
+		f.ts.Came(f.ms[len(f.ms)-1])
 	}
 	f.hub.ranked.room.Gather(f.ms)
 }
@@ -102,16 +103,16 @@ func (f *fanout) nextMessages() {
 func (f *fanout) findJoins(m *exchange.Message) {
 	kept, wild := false, false
 	if f.ts != nil {
-		f.joins, kept = f.hub.wildcards.log.Since(f.ts.wildAt)
+		f.joins, kept = f.hub.wildcards.log.Since(f.ts.WildAt)
 	}
 	if !kept {
 		wild = f.wild.Begin(&f.hub.wildcards.index, m.Topic)
 	}
 	if f.ts == nil && m.Seq > 0 && wild {
-		f.ts = f.hub.topic(m.Topic)
+		f.ts = f.hub.topics.Get(m.Topic)
 	}
 	if f.ts != nil {
-		f.ts.wildAt = f.hub.wildcards.log.Next()
+		f.ts.WildAt = f.hub.wildcards.log.Next()
 	}
 }
 
@@ -143,16 +144,6 @@ func continues(m, next *exchange.Message) bool {
 // fresh says that none of the messages in hand has expired.
 func (f *fanout) fresh() bool { return f.expires == 0 || f.expires > f.hub.wall }
 
-// came notes how far the live stream of the topic is.
-func (ts *topicState) came(m *exchange.Message) {
-	switch {
-	case m.Epoch > ts.epoch:
-		ts.epoch, ts.last = m.Epoch, m.Seq
-	case m.Epoch == ts.epoch:
-		ts.last = max(ts.last, m.Seq)
-	}
-}
-
 func (f *fanout) liveDone() {
 	in, _ := f.inbox.Pop()
 	f.next = 0
@@ -163,7 +154,7 @@ func (f *fanout) liveDone() {
 func (f *fanout) step(budget int) (done int) {
 	n := len(f.ms)
 	for ; len(f.joins) > 0 && done < budget; f.joins = f.joins[1:] {
-		if s := f.joins[0].get(); s != nil && s.active && topic.Match(s.filter(), f.ts.name) {
+		if s := f.joins[0].Get(); s != nil && s.Active && topic.Match(s.Filter(), f.ts.Name()) {
 			f.joinTopic(s, f.ts, f.ms[0])
 		}
 		done += 1 + f.hub.takeCost()
@@ -181,20 +172,20 @@ func (f *fanout) step(budget int) (done int) {
 			done += n + f.hub.takeCost()
 		}
 	}
-	for f.ts != nil && f.at < f.ts.tracks.Len() && done < budget {
-		t := f.ts.tracks.At(f.at)
+	for f.ts != nil && f.at < f.ts.Tracks.Len() && done < budget {
+		t := f.ts.Tracks.At(f.at)
 		f.at++
 		done += n + f.hub.takeCost()
 		if f.ms[0].Seq > 0 {
 			f.offerRun(t)
-		} else if t.held && !t.open() {
+		} else if t.Held && !t.Open() {
 			continue
-		} else if t.kind == kindPlain {
-			f.ephemeralRun(t.c, nil, nil, wirev1.Overflow(t.overflow), 0)
-		} else if t.rank != nil {
-			f.hub.ranked.offerEphemeral(t.c, t, nil, wirev1.Overflow(t.overflow))
+		} else if t.Kind == state.KindPlain {
+			f.ephemeralRun(t.Conn, nil, nil, wirev1.Overflow(t.Overflow), 0)
+		} else if t.Rank != nil {
+			f.hub.ranked.offerEphemeral(t.Conn, t, nil, wirev1.Overflow(t.Overflow))
 		} else {
-			f.ephemeralRun(t.c, t, nil, wirev1.Overflow(t.overflow), 0)
+			f.ephemeralRun(t.Conn, t, nil, wirev1.Overflow(t.Overflow), 0)
 		}
 	}
 	if done < budget {
@@ -222,67 +213,80 @@ func (f *fanout) finish() {
 	}
 }
 
+// stepBack gives the place to take a track out of the topic's list at, for one at a place. Where
+// the topic is in hand, those not reached yet stay ahead.
+func (f *fanout) stepBack(ts *state.Topic, at int) int {
+	if f.ts != ts || at >= f.at {
+		return at
+	}
+	f.at--
+	edge := ts.Tracks.At(f.at)
+	ts.Tracks.Set(at, edge)
+	edge.AtTopic = uint32(at)
+	return f.at
+}
+
 // joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic
 // appeared after it, so it starts at seq 1, or where its session stands.
-func (f *fanout) joinTopic(s *sub, ts *topicState, m *exchange.Message) {
-	if !s.active {
+func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, m *exchange.Message) {
+	if !s.Active {
 		return
 	}
-	if t := f.hub.tracks.sharedBy(s, ts); t != nil {
-		f.hub.tracks.share(t, s)
+	if t := f.hub.tracks.SharedBy(s, ts); t != nil {
+		f.hub.tracks.Share(t, s)
 		return
 	}
-	if s.bounded() && int(s.topics) >= f.hub.lim.WildcardTopics {
+	if s.Bounded() && int(s.Topics) >= f.hub.lim.WildcardTopics {
 		f.hub.endSub(s, wirev1.Code_CODE_TOO_MANY_TOPICS, "the filter matches too many topics by now")
 		return
 	}
-	t := f.hub.tracks.add(s, ts)
-	s.topics++
-	if m.Seq > 0 && !s.headless {
+	t := f.hub.tracks.Add(s, ts)
+	s.Topics++
+	if m.Seq > 0 && !s.Headless {
 		f.hub.learnEpoch(t, m.Epoch)
 	}
-	if s.kind == kindSession && m.Seq > 0 {
+	if s.Kind == state.KindSession && m.Seq > 0 {
 		f.hub.sessions.resumeTrack(t, m.Epoch)
 	}
-	if t.held = !s.open; t.held {
-		t.behind = true
+	if t.Held = !s.Open; t.Held {
+		t.Behind = true
 	}
 }
 
 // offerEphemeral hands the ephemeral messages in hand to a wildcard subscription that has no track
 // for them.
-func (f *fanout) offerEphemeral(s *sub) {
-	if !s.active || !s.open {
+func (f *fanout) offerEphemeral(s *state.Subscription) {
+	if !s.Active || !s.Open {
 		return
 	}
 	switch {
-	case s.kind == kindSession:
+	case s.Kind == state.KindSession:
 		f.offerSession(s)
 		return
-	case s.topK > 0:
-		f.hub.ranked.offerEphemeral(s.c, nil, s, wirev1.Overflow(s.overflow))
+	case s.TopK > 0:
+		f.hub.ranked.offerEphemeral(s.Conn, nil, s, wirev1.Overflow(s.Overflow))
 		return
-	case s.kind != kindPlain:
-		f.ephemeralRun(s.c, nil, s, wirev1.Overflow(s.overflow), 0)
+	case s.Kind != state.KindPlain:
+		f.ephemeralRun(s.Conn, nil, s, wirev1.Overflow(s.Overflow), 0)
 		return
 	}
-	if s.c.stamp != f.serial {
-		s.c.stamp = f.serial
-		f.ephemeralRun(s.c, nil, nil, wirev1.Overflow(s.overflow), 0)
+	if s.Conn.Stamp != f.serial {
+		s.Conn.Stamp = f.serial
+		f.ephemeralRun(s.Conn, nil, nil, wirev1.Overflow(s.Overflow), 0)
 	}
 }
 
 // ephemeralRun queues the messages in hand, which no log has: as they are shared where nothing
 // speaks against it, else one by one.
-func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflow, is sendq.Mark) {
-	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.state == stateOpen && !c.draining && f.fresh() && f.fits(c) {
+func (f *fanout) ephemeralRun(c *state.Conn, t *state.Track, s *state.Subscription, overflow wirev1.Overflow, is sendq.Mark) {
+	if t == nil && s == nil && overflow != wirev1.Overflow_OVERFLOW_CONFLATE && c.Phase == state.Open && !c.Draining && f.fresh() && f.fits(c) {
 		f.pushRuns(c, nil, f.runs)
 		return
 	}
 	subs := f.sharing(s, f.ms[0].Topic)
 	for _, m := range f.ms {
-		if t != nil && f.hub.judge(t, m) != passes || s != nil && !wantedBy(subs, m) {
-			f.hub.stats.Drops.add(wirev1.Code_CODE_FILTERED, 1)
+		if t != nil && f.hub.tracks.Judge(t, m) != state.Passes || s != nil && !state.WantedBy(subs, m) {
+			f.hub.stats.Drops.Add(wirev1.Code_CODE_FILTERED, 1)
 			continue
 		}
 		f.ephemeral(c, t, subs, overflow, m, is)
@@ -291,10 +295,10 @@ func (f *fanout) ephemeralRun(c *conn, t *track, s *sub, overflow wirev1.Overflo
 
 // ephemeral queues a message that no log has. t or subs say whose it is, where it is not for all
 // plain subscriptions.
-func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
+func (f *fanout) ephemeral(c *state.Conn, t *state.Track, subs []*state.Subscription, overflow wirev1.Overflow, m *exchange.Message, is sendq.Mark) {
 	s, named := (*sendq.Stream)(nil), false
 	if t != nil {
-		s, named = &t.Stream, t.kind != kindPlain
+		s, named = &t.Stream, t.Kind != state.KindPlain
 	}
 	it := sendq.Delivery(m, s, named, is)
 	if len(subs) > 0 {
@@ -304,18 +308,18 @@ func (f *fanout) ephemeral(c *conn, t *track, subs []*sub, overflow wirev1.Overf
 }
 
 // queueEphemeral queues a message that no log has, as far as there is room.
-func (f *fanout) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflow) {
+func (f *fanout) queueEphemeral(c *state.Conn, it *sendq.Item, overflow wirev1.Overflow) {
 	m := it.Message()
 	if m.ExpiresAt != 0 && m.ExpiresAt <= f.hub.wall {
-		f.hub.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
+		f.hub.stats.Drops.Add(wirev1.Code_CODE_EXPIRED, 1)
 		return
 	}
-	if c.state != stateOpen || c.draining {
+	if c.Phase != state.Open || c.Draining {
 		return
 	}
 	if overflow == wirev1.Overflow_OVERFLOW_CONFLATE {
-		if n := c.out.Replace(it); n > 0 {
-			f.hub.stats.Drops.add(wirev1.Code_CODE_CONFLATED, uint64(n))
+		if n := c.Out.Replace(it); n > 0 {
+			f.hub.stats.Drops.Add(wirev1.Code_CODE_CONFLATED, uint64(n))
 			return
 		}
 	}
@@ -328,8 +332,8 @@ func (f *fanout) queueEphemeral(c *conn, it *sendq.Item, overflow wirev1.Overflo
 			f.hub.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the subscription's queue is full")
 			return
 		}
-		f.hub.stats.Drops.add(why, 1)
-		if !c.out.DropOldestEphemeral() {
+		f.hub.stats.Drops.Add(why, 1)
+		if !c.Out.DropOldestEphemeral() {
 			return
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 )
@@ -21,7 +22,7 @@ import (
 const firstOptional = 0x80
 
 // Heard says that bytes have come, whole frames or not.
-func (h *Hub) Heard(slot uint32) { h.conns.get(slot).heard = h.ms }
+func (h *Hub) Heard(slot uint32) { h.conns.Get(slot).Heard = h.ms }
 
 // Frames is how many were handled.
 func (h *Hub) Frames() uint64 { return h.stats.Frames }
@@ -34,14 +35,14 @@ const bytesAsOne = 1024
 // caller keeps what was not used. more says that a whole frame may be left; a long Ack may be
 // handled in part, and is given again then.
 func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
-	c := h.conns.get(slot)
+	c := h.conns.Get(slot)
 	for budget > 0 {
 		switch {
-		case c.state == stateClosing || c.state == stateFree:
+		case c.Phase == state.Closing || c.Phase == state.Free:
 			return len(b), false
 		case h.holds(c):
 			return used, true
-		case c.state == stateNew && !h.detect(c, b[used:]):
+		case c.Phase == state.Fresh && !h.detect(c, b[used:]):
 			return used, false
 		}
 		n, t, ok := wire.Header(b[used:])
@@ -71,9 +72,9 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 }
 
 // tooLarge fails a connection with a frame that is longer than frames may be at this time.
-func (h *Hub) tooLarge(c *conn, n int) bool {
+func (h *Hub) tooLarge(c *state.Conn, n int) bool {
 	switch {
-	case c.state == stateHello && n > wire.MaxHello:
+	case c.Phase == state.Hello && n > wire.MaxHello:
 		h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("Hello is %d bytes long, 4,096 at most", n))
 	case n > h.lim.MaxFrame:
 		h.fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("a frame's body is %d bytes long, %d (max_frame) at most", n, h.lim.MaxFrame))
@@ -84,13 +85,13 @@ func (h *Hub) tooLarge(c *conn, n int) bool {
 }
 
 // detect looks at the first bytes of a connection; false where they are too few or not ours.
-func (h *Hub) detect(c *conn, b []byte) bool {
+func (h *Hub) detect(c *state.Conn, b []byte) bool {
 	p, more := wire.Detect(b)
 	switch {
 	case more:
 		return false
 	case p == wire.Push:
-		c.state = stateHello
+		c.Phase = state.Hello
 		return true
 	case p == wire.Unknown:
 		h.fail(c, wirev1.Code_CODE_BAD_FRAME, "the first frame is Hello")
@@ -102,8 +103,8 @@ func (h *Hub) detect(c *conn, b []byte) bool {
 
 // frame handles one frame; done is false where it must be given again. body is the caller's: what
 // is kept of it is copied.
-func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
-	if c.state == stateHello {
+func (h *Hub) frame(c *state.Conn, t wirev1.FrameType, body []byte) (done bool) {
+	if c.Phase == state.Hello {
 		h.hello(c, body) // detect saw that it is one
 		return true
 	}
@@ -140,13 +141,13 @@ func (h *Hub) frame(c *conn, t wirev1.FrameType, body []byte) (done bool) {
 
 // refuseMany refuses a Subscribe with more positions, or a Publish with more headers, than there
 // may be, before any of them is decoded: a frame has room for hundreds of thousands.
-func (h *Hub) refuseMany(c *conn, body []byte, t wirev1.FrameType) bool {
+func (h *Hub) refuseMany(c *state.Conn, body []byte, t wirev1.FrameType) bool {
 	id, why := h.rules.Many(t, body)
 	switch {
 	case why == nil:
 		return false
 	case id == 0 && t == wirev1.FrameType_FRAME_TYPE_PUBLISH:
-		h.stats.Refused.add(why.Code, 1) // no answer is wanted
+		h.stats.Refused.Add(why.Code, 1) // no answer is wanted
 	case id == 0:
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 	default:
@@ -170,7 +171,7 @@ func decode[M any, P interface {
 
 // unsupported answers a request that later versions serve. Without an id it can't be answered
 // alone.
-func (h *Hub) unsupported(c *conn, id uint32, what string) {
+func (h *Hub) unsupported(c *state.Conn, id uint32, what string) {
 	if id == 0 {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
@@ -180,7 +181,7 @@ func (h *Hub) unsupported(c *conn, id uint32, what string) {
 
 // ping answers with what was sent, decoded and encoded in place: but for the arena, of which one is
 // made for some hundred Pongs, nothing is allocated.
-func (h *Hub) ping(c *conn, body []byte) bool {
+func (h *Hub) ping(c *state.Conn, body []byte) bool {
 	sentAt, lastRTT, ok := frames.Ping(body)
 	if !ok {
 		return false
@@ -202,44 +203,44 @@ func (h *Hub) pong(sentAt uint64) []byte {
 // alone break the silence. Hello has the handshake's time.
 
 // unfinished notes that so many bytes of a frame have come, and not all.
-func (h *Hub) unfinished(c *conn, n int) {
-	if n == 0 || c.begun != 0 || c.state != stateOpen {
+func (h *Hub) unfinished(c *state.Conn, n int) {
+	if n == 0 || c.Begun != 0 || c.Phase != state.Open {
 		return
 	}
-	h.conns.more(c).begun = h.now
-	h.wheel.Sooner(c.slot, h.now+int64(h.lim.FrameTimeout))
+	h.conns.More(c).Begun = h.now
+	h.wheel.Sooner(c.Slot, h.now+int64(h.lim.FrameTimeout))
 }
 
 // finished notes that a frame has come whole.
-func (h *Hub) finished(c *conn) {
-	if c.begun != 0 {
-		h.conns.more(c).begun = 0
-		h.conns.less(c)
+func (h *Hub) finished(c *state.Conn) {
+	if c.Begun != 0 {
+		h.conns.More(c).Begun = 0
+		h.conns.Less(c)
 	}
 }
 
 // Unread says that the loop does not read the connection for a while: that time is not the
 // client's.
 func (h *Hub) Unread(slot uint32) {
-	c := h.conns.get(slot)
-	c.heard = h.ms
-	if c.begun != 0 {
-		h.conns.more(c).begun = h.now
+	c := h.conns.Get(slot)
+	c.Heard = h.ms
+	if c.Begun != 0 {
+		h.conns.More(c).Begun = h.now
 	}
 }
 
 // Unlimited says that the connection is a backend's, which rates of clients are not for.
-func (h *Hub) Unlimited(slot uint32) bool { return h.conns.get(slot).backend }
+func (h *Hub) Unlimited(slot uint32) bool { return h.conns.Get(slot).Backend }
 
 // dripping does what is due about a frame that has begun, and says when something is next.
-func (h *Hub) dripping(c *conn, next int64) int64 {
-	if c.begun == 0 {
+func (h *Hub) dripping(c *state.Conn, next int64) int64 {
+	if c.Begun == 0 {
 		return next
 	}
 	if h.holds(c) {
-		h.conns.more(c).begun = h.now
+		h.conns.More(c).Begun = h.now
 	}
-	due := c.begun + int64(h.lim.FrameTimeout)
+	due := c.Begun + int64(h.lim.FrameTimeout)
 	if h.now >= due {
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "a frame that has begun did not come whole in time")
 	}
@@ -248,44 +249,44 @@ func (h *Hub) dripping(c *conn, next int64) int64 {
 
 // publish hands a client's message on. One with id 0 is never answered; a refusal of it is counted
 // alone.
-func (h *Hub) publish(c *conn, m *wirev1.Publish) {
-	if why := h.rules.Publish(c.asking(m.GetId()), m); why != nil {
+func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
+	if why := h.rules.Publish(c.Asking(m.GetId()), m); why != nil {
 		if m.GetId() == 0 {
-			h.stats.Refused.add(why.Code, 1)
+			h.stats.Refused.Add(why.Code, 1)
 			return
 		}
 		h.refuse(c, m.GetId(), why)
 		return
 	}
 	if m.GetId() == 0 {
-		c.silent++
+		c.Silent++
 	} else {
-		more := h.conns.more(c)
-		more.pubs = append(more.pubs, m.GetId())
+		more := h.conns.More(c)
+		more.Publishes = append(more.Publishes, m.GetId())
 	}
 	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
-		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.clientID),
+		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.ClientID),
 	})
 }
 
-func (h *Hub) published(c *conn, e exchange.Published) {
+func (h *Hub) published(c *state.Conn, e exchange.Published) {
 	if e.ID == 0 {
-		c.silent -= min(c.silent, 1)
+		c.Silent -= min(c.Silent, 1)
 		return
 	}
-	i := slices.Index(c.pubs, e.ID)
+	i := slices.Index(c.Publishes, e.ID)
 	if i < 0 {
 		h.stats.StaleEvents++
 		return
 	}
-	more := h.conns.more(c)
-	if more.pubs = slices.Delete(more.pubs, i, i+1); len(more.pubs) == 0 {
-		more.pubs = nil
-		h.conns.less(c)
+	more := h.conns.More(c)
+	if more.Publishes = slices.Delete(more.Publishes, i, i+1); len(more.Publishes) == 0 {
+		more.Publishes = nil
+		h.conns.Less(c)
 	}
 	r := e.Result
 	if r.GetCode() != wirev1.Code_CODE_OK {
-		h.stats.Refused.add(r.GetCode(), 1)
+		h.stats.Refused.Add(r.GetCode(), 1)
 		h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
 			Code: r.GetCode(), Message: r.GetError(), Ref: e.ID, RetryAfterMs: r.GetRetryAfterMs(),
 		})
@@ -297,23 +298,23 @@ func (h *Hub) published(c *conn, e exchange.Published) {
 }
 
 // claim hands a request on to the stores.
-func (h *Hub) claim(c *conn, m *wirev1.Claim) {
+func (h *Hub) claim(c *state.Conn, m *wirev1.Claim) {
 	if m.GetId() == 0 {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	if why := h.rules.Claim(c.asking(m.GetId()), c.claims, m); why != nil {
+	if why := h.rules.Claim(c.Asking(m.GetId()), c.Claims, m); why != nil {
 		h.rooms.claims.Stats().Count(m.GetOp(), why.Code)
 		h.refuse(c, m.GetId(), why)
 		return
 	}
-	h.conns.more(c).claims = h.rooms.claims.Ask(c.claims, h.handle(c), h.connID(c), c.user(), m)
+	h.conns.More(c).Claims = h.rooms.claims.Ask(c.Claims, h.handle(c), h.connID(c), c.User(), m)
 }
 
 // endClaims is for a connection that closes.
-func (h *Hub) endClaims(c *conn) {
-	if c.claims != nil {
-		h.rooms.claims.End(c.claims)
-		h.conns.more(c).claims = nil
+func (h *Hub) endClaims(c *state.Conn) {
+	if c.Claims != nil {
+		h.rooms.claims.End(c.Claims)
+		h.conns.More(c).Claims = nil
 	}
 }

@@ -7,21 +7,11 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 )
-
-// member is a subscription that shares its messages with others (package membership), and what of
-// it its connection counts. It has no tracks.
-type member struct {
-	*membership.Member
-	c     *conn
-	waits bool // has messages that wait for a window or the queue
-	runs  bool // in replayer.runnable
-	// Of its messages, how many c.unacked and c.timedOut have in them.
-	unacked, late uint32
-}
 
 // groups queues the messages of members, and takes to their connections what that means.
 type groups struct {
@@ -30,40 +20,22 @@ type groups struct {
 }
 
 // join makes a member of a subscription.
-func (g *groups) join(c *conn, m *wirev1.Subscribe) {
+func (g *groups) join(c *state.Conn, m *wirev1.Subscribe) {
 	h := g.hub
-	c.nextRef++
+	c.NextRef++
 	st := starts.Of(m)
-	n := &member{c: c, Member: g.room.Join(h.handle(c), c.nextRef, m, c.window, uint32(h.wall/1e6), exchange.GroupStart{
+	n := &state.Member{Owner: c, Member: g.room.Join(h.handle(c), c.NextRef, m, c.Window, uint32(h.wall/1e6), exchange.GroupStart{
 		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
 	})}
-	more := h.conns.more(c)
-	more.groups = append(more.groups, n)
-	c.displaced()
+	more := h.conns.More(c)
+	more.Groups = append(more.Groups, n)
+	c.Displaced()
 	h.stats.Subscriptions++
 }
 
-func (c *conn) memberByRef(ref uint32) *member {
-	for _, n := range c.groups {
-		if n.Ref == ref {
-			return n
-		}
-	}
-	return nil
-}
-
-func (c *conn) memberByID(id uint32) *member {
-	for _, n := range c.groups {
-		if n.ID == id {
-			return n
-		}
-	}
-	return nil
-}
-
 // joined takes the dispatcher's answer to a join.
-func (g *groups) joined(c *conn, e exchange.GroupJoined) {
-	h, n := g.hub, c.memberByRef(e.Sub)
+func (g *groups) joined(c *state.Conn, e exchange.GroupJoined) {
+	h, n := g.hub, c.MemberByRef(e.Sub)
 	switch {
 	case n == nil || n.Open():
 		h.stats.StaleEvents++
@@ -75,77 +47,77 @@ func (g *groups) joined(c *conn, e exchange.GroupJoined) {
 		h.rooms.report.Subscribed(h.handle(c), n.Filter, n.Group, n.ACK)
 		g.moved(n)
 		h.control(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: n.ID, Epoch: e.Epoch, Head: e.Head, Recovered: true})
-		if c.draining {
+		if c.Draining {
 			g.pause(n)
 		}
 	}
 }
 
 // moved has presence look at the member's connection.
-func (g *groups) moved(n *member) {
-	g.hub.rooms.presence.Moved(g.hub.handle(n.c), n.Filter, topic.IsFilter(n.Filter))
+func (g *groups) moved(n *state.Member) {
+	g.hub.rooms.presence.Moved(g.hub.handle(n.Owner), n.Filter, topic.IsFilter(n.Filter))
 }
 
 // ended takes the dispatcher's word that a membership has ended.
-func (g *groups) ended(c *conn, e exchange.GroupEnded) {
-	if n := c.memberByRef(e.Sub); n != nil {
+func (g *groups) ended(c *state.Conn, e exchange.GroupEnded) {
+	if n := c.MemberByRef(e.Sub); n != nil {
 		g.end(n, e.Code, e.Reason)
 	}
 }
 
 // end ends a membership and says so.
-func (g *groups) end(n *member, why wirev1.Code, reason string) {
+func (g *groups) end(n *state.Member, why wirev1.Code, reason string) {
 	g.leave(n)
 	if n.Open() {
-		g.hub.rooms.report.Unsubscribed(g.hub.handle(n.c), n.Filter, n.Group, why, reason)
+		g.hub.rooms.report.Unsubscribed(g.hub.handle(n.Owner), n.Filter, n.Group, why, reason)
 	}
-	g.hub.control(n.c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: n.ID, Code: why, Reason: reason})
+	g.hub.control(n.Owner, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: n.ID, Code: why, Reason: reason})
 }
 
 // leave gives everything back: nothing of the membership is sent any more.
-func (g *groups) leave(n *member) {
-	h, c := g.hub, n.c
-	h.addCost(int(c.out.Len()))
-	c.out.DropSubscription(n.ID)
+func (g *groups) leave(n *state.Member) {
+	h, c := g.hub, n.Owner
+	h.addCost(int(c.Out.Len()))
+	c.Out.DropSubscription(n.ID)
 	n.Leave()
 	g.count(n)
 	g.setWaits(n, false)
 	g.moved(n)
-	more := h.conns.more(c)
-	more.groups = slices.DeleteFunc(more.groups, func(o *member) bool { return o == n })
-	c.displaced()
-	if len(more.groups) == 0 {
-		more.groups = nil
+	more := h.conns.More(c)
+	more.Groups = slices.DeleteFunc(more.Groups, func(o *state.Member) bool { return o == n })
+	c.Displaced()
+	if len(more.Groups) == 0 {
+		more.Groups = nil
 	}
-	h.conns.less(c)
+	h.conns.Less(c)
 	h.stats.Subscriptions--
 	h.waker.wake(c)
 }
 
 // pause has the member take nothing more.
-func (g *groups) pause(n *member) {
+func (g *groups) pause(n *state.Member) {
 	n.Pause()
 	g.setWaits(n, false)
 }
 
 // count brings what the connection counts up to date with the member's messages.
-func (g *groups) count(n *member) {
+func (g *groups) count(n *state.Member) {
 	unacked, late := n.Unacked(), n.Late()
-	g.hub.stats.Unacked += int64(unacked) - int64(n.unacked)
-	n.c.unacked += unacked - n.unacked
-	n.c.timedOut += late - n.late
-	n.unacked, n.late = unacked, late
+	g.hub.stats.Unacked += int64(unacked) - int64(n.CountedUnacked)
+	n.Owner.Unacked += unacked - n.CountedUnacked
+	n.Owner.TimedOut += late - n.CountedLate
+	n.CountedUnacked, n.CountedLate = unacked, late
 }
 
 // settled is count where messages may have left the window: others have room.
-func (g *groups) settled(n *member) {
+func (g *groups) settled(n *state.Member) {
 	g.count(n)
-	g.hub.waker.wake(n.c)
+	g.hub.waker.wake(n.Owner)
 }
 
 // assigned takes what the dispatcher gave to a member.
-func (g *groups) assigned(c *conn, e exchange.Assigned) {
-	h, n := g.hub, c.memberByRef(e.Sub)
+func (g *groups) assigned(c *state.Conn, e exchange.Assigned) {
+	h, n := g.hub, c.MemberByRef(e.Sub)
 	if n == nil {
 		h.stats.StaleEvents++
 		return // it has left, which gave them back
@@ -155,8 +127,8 @@ func (g *groups) assigned(c *conn, e exchange.Assigned) {
 		if m.Seq == 0 {
 			it := sendq.Assignment(m, n.ID, 0)
 			h.fan.queueEphemeral(c, &it, wirev1.Overflow_OVERFLOW_DEFAULT)
-		} else if due := n.Assign(m, e.Attempts[i], h.now, !c.draining); due != 0 {
-			h.wheel.Sooner(c.slot, due)
+		} else if due := n.Assign(m, e.Attempts[i], h.now, !c.Draining); due != 0 {
+			h.wheel.Sooner(c.Slot, due)
 		}
 	}
 	g.handOn(n, len(n.Live()))
@@ -164,9 +136,9 @@ func (g *groups) assigned(c *conn, e exchange.Assigned) {
 
 // handOn queues what waits, as far as window and queue allow, at most so many messages, and reports
 // how many.
-func (g *groups) handOn(n *member, most int) (done int) {
-	h, c := g.hub, n.c
-	if n.runs = false; n.Ended() {
+func (g *groups) handOn(n *state.Member, most int) (done int) {
+	h, c := g.hub, n.Owner
+	if n.Runs = false; n.Ended() {
 		return 0
 	}
 	live := n.Live()
@@ -176,10 +148,10 @@ func (g *groups) handOn(n *member, most int) (done int) {
 		if e.Message == nil || e.State != membership.Waiting {
 			continue
 		}
-		if c.state != stateOpen || c.draining {
+		if c.Phase != state.Open || c.Draining {
 			return done
 		}
-		if n.ACK && c.unacked >= c.window || h.full(c, len(e.Message.Frame)) != wirev1.Code_CODE_OK {
+		if n.ACK && c.Unacked >= c.Window || h.full(c, len(e.Message.Frame)) != wirev1.Code_CODE_OK {
 			g.setWaits(n, true)
 			return done
 		}
@@ -199,33 +171,33 @@ func (g *groups) handOn(n *member, most int) (done int) {
 }
 
 // setWaits notes whether the member waits; one whose client does not read waits in any case.
-func (g *groups) setWaits(n *member, waits bool) {
+func (g *groups) setWaits(n *state.Member, waits bool) {
 	switch {
 	case !waits && n.Stalled():
 		return
-	case waits && !n.waits:
-		n.c.waiting++
-	case !waits && n.waits:
-		n.c.waiting--
+	case waits && !n.Waits:
+		n.Owner.Waiting++
+	case !waits && n.Waits:
+		n.Owner.Waiting--
 	}
-	n.waits = waits
+	n.Waits = waits
 }
 
 // onSent is told when a message's bytes have left for the kernel.
-func (g *groups) onSent(c *conn, id uint32, m *exchange.Message) {
-	n := c.memberByID(id)
+func (g *groups) onSent(c *state.Conn, id uint32, m *exchange.Message) {
+	n := c.MemberByID(id)
 	if n == nil {
 		return
 	}
 	if due := n.Sent(m, g.hub.now); due != 0 {
-		g.hub.wheel.Sooner(c.slot, due)
+		g.hub.wheel.Sooner(c.Slot, due)
 		return
 	}
 	g.settled(n)
 }
 
 // ack settles what an entry of an Ack covers and says how many messages that were.
-func (g *groups) ack(n *member, a *ackEntry) (settled int) {
+func (g *groups) ack(n *state.Member, a *ackEntry) (settled int) {
 	if a.Sub != 0 && a.Sub != n.ID {
 		return 0
 	}
@@ -237,7 +209,7 @@ func (g *groups) ack(n *member, a *ackEntry) (settled int) {
 }
 
 // nack gives a message back.
-func (g *groups) nack(n *member, m *wirev1.Nack) (found bool) {
+func (g *groups) nack(n *state.Member, m *wirev1.Nack) (found bool) {
 	if m.GetSub() != 0 && m.GetSub() != n.ID {
 		return false
 	}
@@ -248,23 +220,23 @@ func (g *groups) nack(n *member, m *wirev1.Nack) (found bool) {
 }
 
 // timers does what is due in a member, and says when the next thing is.
-func (g *groups) timers(n *member, next int64) int64 {
+func (g *groups) timers(n *state.Member, next int64) int64 {
 	next, unsent := n.Due(g.hub.now, next)
 	if unsent {
 		g.recall(n)
 	}
 	g.settled(n)
 	if n.Failed() {
-		g.hub.fail(n.c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
+		g.hub.fail(n.Owner, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
 	}
 	return next
 }
 
 // recall gives back what has been in the queue until it was due: the client does not read. Until it
 // takes something the member gets nothing more.
-func (g *groups) recall(n *member) {
-	h, c := g.hub, n.c
-	q := &c.out
+func (g *groups) recall(n *state.Member) {
+	h, c := g.hub, n.Owner
+	q := &c.Out
 	h.addCost(int(q.Len()))
 	for i := range q.Len() {
 		it := q.At(i)
@@ -277,7 +249,7 @@ func (g *groups) recall(n *member) {
 	}
 	q.Compact()
 	n.Recalled(h.now)
-	if !n.Stalled() && !c.draining && (q.Len() > 0 || q.IsStalled() || c.sealed > 0) {
+	if !n.Stalled() && !c.Draining && (q.Len() > 0 || q.IsStalled() || c.Sealed > 0) {
 		n.Stall()
 		g.setWaits(n, true)
 	}
@@ -285,12 +257,12 @@ func (g *groups) recall(n *member) {
 
 // goesOn has a member that waits go on, where there is room for it. One whose client reads again
 // gets messages again; those that waited before are handed on first: it waits, still.
-func (g *groups) goesOn(n *member) bool {
-	h, c := g.hub, n.c
+func (g *groups) goesOn(n *state.Member) bool {
+	h, c := g.hub, n.Owner
 	if n.Stalled() && h.drained(c) {
 		n.Resume()
 	}
-	if !n.waits || n.ACK && c.unacked >= c.window {
+	if !n.Waits || n.ACK && c.Unacked >= c.Window {
 		return false
 	}
 	h.replay.enqueueGroup(n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
@@ -188,7 +189,7 @@ func TestAMembersConnectionEnds(t *testing.T) {
 	w.h.Gone(c.slot)
 	w.settle()
 	w.expectSettled("1 UNSENT, 2 UNSENT, 3 UNSENT")
-	if len(w.mesh.Members()) != 0 || w.h.Stats() != (Stats{Frames: w.h.Stats().Frames, StaleEvents: w.h.Stats().StaleEvents, Closes: w.h.Stats().Closes, Deliveries: w.h.Stats().Deliveries}) {
+	if len(w.mesh.Members()) != 0 || w.h.Stats() != (counters.Stats{Frames: w.h.Stats().Frames, StaleEvents: w.h.Stats().StaleEvents, Closes: w.h.Stats().Closes, Deliveries: w.h.Stats().Deliveries}) {
 		t.Errorf("%v, %+v", w.mesh.Members(), w.h.Stats())
 	}
 }
@@ -353,7 +354,7 @@ func TestHolesEndWithTheirSubscription(t *testing.T) {
 	w.in(-1, m...)
 	w.mesh.Live(m...)
 	w.pass(gaps.Delay)
-	if n := w.h.conns.get(c.slot).out.Len(); n != 2 { // the epoch and the hole
+	if n := w.h.conns.Get(c.slot).Out.Len(); n != 2 { // the epoch and the hole
 		t.Fatalf("%d items are queued", n)
 	}
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 )
 
@@ -13,13 +14,13 @@ func (h *Hub) Late() { h.links.Late(h.now) }
 
 // heartbeat judges the link by what a Ping brings: the client's report, in microseconds, of the
 // Ping before, 0 for none, and what the kernel knows.
-func (h *Hub) heartbeat(c *conn, reported uint32) {
-	if h.cfg.Unhealthy == linkhealth.Off || c.state != stateOpen || c.draining {
+func (h *Hub) heartbeat(c *state.Conn, reported uint32) {
+	if h.cfg.Unhealthy == linkhealth.Off || c.Phase != state.Open || c.Draining {
 		return
 	}
-	path := h.cfg.Path(c.slot)
-	if h.links.Heartbeat(&c.link, linkhealth.Heartbeat{
-		Now: h.now, Every: time.Duration(c.heartbeat) * time.Millisecond, Reported: reported, RTT: path.RTT, Queued: c.out.Messages() > 0 || path.Unsent > 0,
+	path := h.cfg.Path(c.Slot)
+	if h.links.Heartbeat(&c.Link, linkhealth.Heartbeat{
+		Now: h.now, Every: time.Duration(c.Heartbeat) * time.Millisecond, Reported: reported, RTT: path.RTT, Queued: c.Out.Messages() > 0 || path.Unsent > 0,
 	}) {
 		h.fail(c, wirev1.Code_CODE_UNHEALTHY, "three round trips in a row were far beyond those before")
 	}
@@ -42,35 +43,35 @@ type Held struct {
 // Stalled says that the kernel takes nothing for a connection that has something queued, and what
 // it holds for it.
 func (h *Hub) Stalled(slot uint32, held Held) {
-	c := h.conns.get(slot)
-	if c.out.IsEmpty() || c.ended {
+	c := h.conns.Get(slot)
+	if c.Out.IsEmpty() || c.Ended {
 		return
 	}
-	idle := c.out.Stall(h.now, held.Memory, held.Taken)
+	idle := c.Out.Stall(h.now, held.Memory, held.Taken)
 	h.warnSlow(c)
 	switch {
-	case idle < h.lim.StuckTimeout || c.state != stateOpen || c.draining:
-	case h.links.Stalled(h.now, c.out.TurnLate()):
+	case idle < h.lim.StuckTimeout || c.Phase != state.Open || c.Draining:
+	case h.links.Stalled(h.now, c.Out.TurnLate()):
 		h.cut(c, wirev1.Code_CODE_SLOW_CONSUMER, "the client took nothing of what was sent to it for --stuck-timeout")
 	default:
-		c.out.StalledSince(h.now - int64(h.lim.StuckTimeout) + int64(stalledAgain))
+		c.Out.StalledSince(h.now - int64(h.lim.StuckTimeout) + int64(stalledAgain))
 	}
 }
 
 // StallEnded says that the kernel takes bytes again.
 func (h *Hub) StallEnded(slot uint32) {
-	c := h.conns.get(slot)
-	if !c.out.IsStalled() {
+	c := h.conns.Get(slot)
+	if !c.Out.IsStalled() {
 		return
 	}
-	c.out.Resume()
+	c.Out.Resume()
 	h.wakeDrained(c)
 }
 
 // warnSlow tells of a connection whose socket is stalled and whose queue has reached another level.
 // One that keeps up, however much it is sent at once, is not told of.
-func (h *Hub) warnSlow(c *conn) {
-	if level, raised := c.out.Level(); raised {
-		h.rooms.report.Slow(h.handle(c), h.now, level, uint64(c.out.Messages()), uint64(c.out.Bytes()))
+func (h *Hub) warnSlow(c *state.Conn) {
+	if level, raised := c.Out.Level(); raised {
+		h.rooms.report.Slow(h.handle(c), h.now, level, uint64(c.Out.Messages()), uint64(c.Out.Bytes()))
 	}
 }

@@ -172,7 +172,7 @@ func TestClosesAreCapped(t *testing.T) {
 	w.h.Late()
 	w.pass(9 * time.Second)
 	for _, c := range clients[:sick] {
-		c.w.h.conns.get(c.slot).heartbeat = 1000 // so that its round trips count again
+		c.w.h.conns.Get(c.slot).Heartbeat = 1000 // so that its round trips count again
 	}
 	w.beat(clients[sick-1], slow)
 	held("the edge was late", all-5, linkhealth.Late, 1)

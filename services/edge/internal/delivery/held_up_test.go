@@ -15,6 +15,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -101,7 +103,7 @@ func TestWhoOwesDurableMessagesKeepsTheConnection(t *testing.T) {
 			w.mesh.Live(upstreamtest.Encode("talk", 0, 0, strings.Repeat("e", 10_000)))
 			w.settle()
 		}
-		if s := w.h.Stats(); s.Trims == 0 || s.Closes != (ByCode{}) || s.Drops != (ByCode{}) {
+		if s := w.h.Stats(); s.Trims == 0 || s.Closes != (counters.ByCode{}) || s.Drops != (counters.ByCode{}) {
 			t.Fatalf("%d trims, closes %v, drops %v", s.Trims, s.Closes, s.Drops)
 		}
 		c.slow, other.slow = false, false
@@ -131,16 +133,16 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 		c := w.lazy(overflow)
 		w.mesh.Send("room/1", "a", "b")
 		w.settle()
-		at := w.h.conns.get(c.slot)
-		for _, tr := range at.tracks.All() {
-			tr.told = true
+		at := w.h.conns.Get(c.slot)
+		for _, tr := range at.Tracks.All() {
+			tr.Told = true
 		}
 		w.h.trimDurable(at, 0)
 		w.h.trimOldest(at, 0)
-		if at.out.Messages() != 2 {
-			t.Fatalf("%v: %d messages of 2 are left", overflow, at.out.Messages())
+		if at.Out.Messages() != 2 {
+			t.Fatalf("%v: %d messages of 2 are left", overflow, at.Out.Messages())
 		}
-		for _, tr := range at.tracks.All() {
+		for _, tr := range at.Tracks.All() {
 			w.h.starter.goOn(tr)
 		}
 		c.reads("room/1/1", "room/1/2")
@@ -150,16 +152,16 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 // Two subscriptions that share messages want the same ones where neither has a filter, or both have
 // the same, which is known.
 func TestWhoWantsAlike(t *testing.T) {
-	mk := func(filtered bool, where uint32) *sub {
-		return &sub{filtered: filtered, subMore: &subMore{where: where}}
+	mk := func(filtered bool, where uint32) *state.Subscription {
+		return &state.Subscription{Filtered: filtered, SubscriptionMore: &state.SubscriptionMore{Where: where}}
 	}
-	all := []*sub{mk(false, 0), mk(true, 0), mk(true, 1), mk(true, 2)}
+	all := []*state.Subscription{mk(false, 0), mk(true, 0), mk(true, 1), mk(true, 2)}
 	for i, a := range all {
 		for j, b := range append(all, mk(false, 0), mk(true, 0), mk(true, 1), mk(true, 2)) {
 			j %= len(all)
 			same := a == b || i == j && i != 1
-			if got := wantAlike(a, b); got != same {
-				t.Errorf("filters %d (%v) and %d (%v): alike %v", a.where, a.filtered, b.where, b.filtered, got)
+			if got := state.WantAlike(a, b); got != same {
+				t.Errorf("filters %d (%v) and %d (%v): alike %v", a.Where, a.Filtered, b.Where, b.Filtered, got)
 			}
 		}
 	}
@@ -177,11 +179,11 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 	}
 	c.texts()
 	w.pass(time.Second)
-	at := w.h.conns.get(c.slot)
-	for _, tr := range at.tracks.All() {
-		tr.cur = &cursor.Cursor{Epoch: tr.epoch}
+	at := w.h.conns.Get(c.slot)
+	for _, tr := range at.Tracks.All() {
+		tr.Cursor = &cursor.Cursor{Epoch: tr.Epoch}
 		for seq := uint64(3); seq < 3*collectLooks; seq += 2 {
-			tr.cur.Settle(seq, seq)
+			tr.Cursor.Settle(seq, seq)
 		}
 		w.h.sessions.cursorChanged(tr)
 	}
@@ -239,19 +241,19 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 	c.subscribeSession("room/1")
 	c.subscribe(&wirev1.Subscribe{Id: 2, Filter: "room/2", Group: "g"})
 	c.expect("Welcome", "Subscribed 1 head=0", "Subscribed 2 head=0")
-	at := w.h.conns.get(c.slot)
+	at := w.h.conns.Get(c.slot)
 	here, gone := w.h.handle(at), w.h.handle(at)
 	gone.Gen++
 	err := code.New(wirev1.Code_CODE_UNAVAILABLE, "no")
 	all := func(conn exchange.Conn) []exchange.Event {
 		return []exchange.Event{
 			exchange.Joined{Conn: conn, Sub: 77},
-			exchange.Joined{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
+			exchange.Joined{Conn: conn, Sub: at.Subs.At(0).Ref, Err: err},
 			exchange.Filtered{Conn: conn, Sub: 77},
-			exchange.Filtered{Conn: conn, Sub: at.subs.At(0).ref, Err: err},
+			exchange.Filtered{Conn: conn, Sub: at.Subs.At(0).Ref, Err: err},
 			exchange.Attached{Conn: conn, Err: err},
 			exchange.GroupJoined{Conn: conn, Sub: 77},
-			exchange.GroupJoined{Conn: conn, Sub: at.groups[0].Ref, Err: err},
+			exchange.GroupJoined{Conn: conn, Sub: at.Groups[0].Ref, Err: err},
 			exchange.Assigned{Conn: conn, Sub: 77},
 			exchange.Saved{Conn: conn, Ref: 77, Err: err},
 			exchange.Published{Conn: conn, ID: 77},
@@ -260,7 +262,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 			exchange.Ranked{Serial: 77},
 		}
 	}
-	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.groups[0].Ref}}) {
+	for i, e := range slices.Concat(all(here), all(gone), []exchange.Event{exchange.Detached{Conn: gone}, exchange.Yield{Conn: gone}, exchange.GroupEnded{Conn: gone, Sub: at.Groups[0].Ref}}) {
 		before := w.h.Stats().StaleEvents
 		w.h.Event(e)
 		if w.settle(); w.h.Stats().StaleEvents != before+1 {
@@ -272,7 +274,7 @@ func TestAnswersForNothingAreCountedAndChangeNothing(t *testing.T) {
 	}
 	w.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 3, Filter: "room/3", Where: "payload == 7"}), 1)
 	w.mail = nil
-	ref := at.subs.At(1).ref
+	ref := at.Subs.At(1).Ref
 	w.h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 3}), 1)
 	before := w.h.Stats().StaleEvents
 	w.h.Event(exchange.Filtered{Conn: here, Sub: ref, Program: 1})
@@ -344,9 +346,9 @@ func TestAnAckStopsItsOwnRedelivery(t *testing.T) {
 // What was queued before a topic's log began anew can't be read again: neither a full queue nor one
 // that is trimmed takes it away. What came after it can.
 func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
-	for name, take := range map[string]func(w *world, c *conn){
-		"it is trimmed":     func(w *world, c *conn) { w.h.trimDurable(c, 0); c.out.Compact() },
-		"the queue is full": func(w *world, _ *conn) { w.mesh.Send("room/1", "z") },
+	for name, take := range map[string]func(w *world, c *state.Conn){
+		"it is trimmed":     func(w *world, c *state.Conn) { w.h.trimDurable(c, 0); c.Out.Compact() },
+		"the queue is full": func(w *world, _ *state.Conn) { w.mesh.Send("room/1", "z") },
 	} {
 		w := newWorld(t, Limits{QueueMessages: 4})
 		c := w.lazy(0)
@@ -354,13 +356,13 @@ func TestWhatStandsBeforeANewEpochIsNotTakenBack(t *testing.T) {
 		w.mesh.NewEpoch("room/1", 2000)
 		w.mesh.Send("room/1", "x", "y")
 		w.settle()
-		at := w.h.conns.get(c.slot)
-		if at.out.Messages() != 4 {
-			t.Fatalf("%s: %d messages are queued", name, at.out.Messages())
+		at := w.h.conns.Get(c.slot)
+		if at.Out.Messages() != 4 {
+			t.Fatalf("%s: %d messages are queued", name, at.Out.Messages())
 		}
 		take(w, at)
-		if w.settle(); at.out.Messages() != 2 {
-			t.Fatalf("%s: %d messages are left", name, at.out.Messages())
+		if w.settle(); at.Out.Messages() != 2 {
+			t.Fatalf("%s: %d messages are left", name, at.Out.Messages())
 		}
 		want := []string{"room/1/1", "room/1/2", "Progress room/1 0..0 EPOCH_CHANGED", "room/1/1", "room/1/2"}
 		if name != "it is trimmed" {
@@ -387,21 +389,21 @@ func TestLargestQueueOfWhoIsClosedIsCut(t *testing.T) {
 	other.expect("Subscribed 1 head=0")
 	c.slow, other.slow = true, true
 	c.bytes(slices.Repeat(pingFrame(t), 2500)) // it reads no answers
-	at := w.h.conns.get(c.slot)
-	owed := at.out.Held()
+	at := w.h.conns.Get(c.slot)
+	owed := at.Out.Held()
 	w.h.Event(exchange.Yield{Conn: w.h.handle(at)})
 	w.settle()
-	if at.state != stateClosing || at.out.Held() < 100<<10 || at.out.Held() < owed/2 {
-		t.Fatalf("it owes %d of %d", at.out.Held(), owed)
+	if at.Phase != state.Closing || at.Out.Held() < 100<<10 || at.Out.Held() < owed/2 {
+		t.Fatalf("it owes %d of %d", at.Out.Held(), owed)
 	}
 	n := 0
-	for at.out.Len() > 0 && n < 200 {
+	for at.Out.Len() > 0 && n < 200 {
 		w.mesh.Live(upstreamtest.Encode("talk", 0, 0, strings.Repeat("e", 5000)))
 		w.settle()
 		n++
 	}
-	if s := w.h.Stats(); at.out.Len() != 0 || s.Trims == 0 || s.Drops != (ByCode{}) || !w.h.Status(c.slot).Overdue {
-		t.Fatalf("%d items are left, %d trims, drops %v", at.out.Len(), s.Trims, s.Drops)
+	if s := w.h.Stats(); at.Out.Len() != 0 || s.Trims == 0 || s.Drops != (counters.ByCode{}) || !w.h.Status(c.slot).Overdue {
+		t.Fatalf("%d items are left, %d trims, drops %v", at.Out.Len(), s.Trims, s.Drops)
 	}
 	if other.slow = false; len(other.texts()) != n {
 		t.Fatal("who has less queued has lost something")
@@ -488,8 +490,8 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 			slot, _ := h.Open()
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
-			if c := h.conns.get(slot); len(c.groups) > 0 {
-				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.groups[0].Ref})
+			if c := h.conns.Get(slot); len(c.Groups) > 0 {
+				h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: c.Groups[0].Ref})
 			}
 		}
 		for h.Work(4096) {

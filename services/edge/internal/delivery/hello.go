@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
@@ -27,7 +28,7 @@ const (
 	attachTimeout = 10 * time.Second
 )
 
-func (h *Hub) hello(c *conn, body []byte) {
+func (h *Hub) hello(c *state.Conn, body []byte) {
 	if why := h.rules.Newcomer(); why != nil {
 		h.failErr(c, why)
 		return
@@ -42,65 +43,57 @@ func (h *Hub) hello(c *conn, body []byte) {
 		return
 	}
 	if len(m.GetTicket()) > 0 {
-		if c.backend = h.cfg.Redeem != nil && h.cfg.Redeem(m.GetTicket(), h.wall); !c.backend {
+		if c.Backend = h.cfg.Redeem != nil && h.cfg.Redeem(m.GetTicket(), h.wall); !c.Backend {
 			h.fail(c, wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
 			return
 		}
 	}
-	if h.cfg.TLSOnly && !c.secure && !c.backend {
+	if h.cfg.TLSOnly && !c.Secure && !c.Backend {
 		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
 		return
 	}
-	if c.secure { // nobody asks again
-		h.conns.more(c).secure = false
-		h.conns.less(c)
+	if c.Secure { // nobody asks again
+		h.conns.More(c).Secure = false
+		h.conns.Less(c)
 	}
 	id := h.connID(c)
-	c.since = uint32(h.wall / 1e6)
-	c.clientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
-	c.heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
-	c.window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
+	c.Since = uint32(h.wall / 1e6)
+	c.ClientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
+	c.Heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
+	c.Window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
 	h.setProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
 	if m.GetSession() == "" {
 		h.welcome(c, id, false)
 		return
 	}
-	if c.hungUp {
+	if c.HungUp {
 		// the edge was late: by now the client may have its session elsewhere, from where it must
 		// not be taken
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "the client hung up before it was answered")
 		return
 	}
-	c.state = stateWaiting
-	c.deadline = h.now + int64(attachTimeout)
-	h.wheel.Set(c.slot, c.deadline)
-	h.conns.more(c).sess = &session{Session: sessions.Session{User: c.user(), Name: m.GetSession(), Conn: id}}
-	h.mesh.Attach(h.handle(c), c.sess.User, c.sess.Name, m.GetSessionTtlS(), id)
-}
-
-// user that the connection's session belongs to.
-func (c *conn) user() string {
-	return exchange.UserOf(c.clientID, c.backend)
+	c.Phase = state.Waiting
+	c.Deadline = h.now + int64(attachTimeout)
+	h.wheel.Set(c.Slot, c.Deadline)
+	h.conns.More(c).Session = &state.Session{Session: sessions.Session{User: c.User(), Name: m.GetSession(), Conn: id}}
+	h.mesh.Attach(h.handle(c), c.Session.User, c.Session.Name, m.GetSessionTtlS(), id)
 }
 
 // welcome opens the connection.
-func (h *Hub) welcome(c *conn, id uint64, resumed bool) {
-	c.state, c.deadline = stateOpen, 0
-	h.wheel.Set(c.slot, h.silentUntil(c))
+func (h *Hub) welcome(c *state.Conn, id uint64, resumed bool) {
+	c.Phase, c.Deadline = state.Open, 0
+	h.wheel.Set(c.Slot, h.silentUntil(c))
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
-		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
-		ClientId: c.clientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
+		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.Heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
+		ClientId: c.ClientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
 	})
 	h.rooms.report.Connected(h.handle(c), resumed)
-	h.rooms.departure.Welcomed(c.slot)
+	h.rooms.departure.Welcomed(c.Slot)
 }
 
-// patience is how long the connection may be silent, in nanoseconds: 2.5 heartbeats.
-func (c *conn) patience() int64 { return int64(c.heartbeat) * int64(time.Millisecond) * 5 / 2 }
-
 // silentUntil is when the connection will have been silent for too long.
-func (h *Hub) silentUntil(c *conn) int64 {
-	return h.now - int64(h.ms-c.heard)*int64(time.Millisecond) + c.patience()
+func (h *Hub) silentUntil(c *state.Conn) int64 {
+	return h.now - int64(h.ms-c.Heard)*int64(time.Millisecond) + c.Patience()
 }
 
 func clamp(v, low, high, otherwise uint32) uint32 {
@@ -120,12 +113,12 @@ func madeUpID() string {
 
 // setProfile has the connection's messages ranked for p from now on. The rankings that are asked
 // for already are of the one before.
-func (h *Hub) setProfile(c *conn, p *exchange.Profile) {
-	if p == c.profile {
+func (h *Hub) setProfile(c *state.Conn, p *exchange.Profile) {
+	if p == c.Profile {
 		return
 	}
-	h.conns.more(c).profile = p
-	h.conns.less(c)
+	h.conns.More(c).Profile = p
+	h.conns.Less(c)
 }
 
 // Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and
@@ -142,8 +135,8 @@ func (h *Hub) fits(filter string, group bool) bool {
 
 // connID names a connection, here and in what is told of it. It is made of what names its slot, so
 // that it takes no memory.
-func (h *Hub) connID(c *conn) uint64 {
-	id := h.idSeed ^ (uint64(c.slot)<<32 | uint64(c.gen))
+func (h *Hub) connID(c *state.Conn) uint64 {
+	id := h.idSeed ^ (uint64(c.Slot)<<32 | uint64(c.Gen))
 	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
 	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
 	return (id ^ id>>33) | 1

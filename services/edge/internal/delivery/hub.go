@@ -15,7 +15,9 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
@@ -70,18 +72,17 @@ type Hub struct {
 	clock
 
 	cost  walk.Cost // of walks that no slice has counted
-	stats Stats
+	stats counters.Stats
 
-	conns    conns
-	subSlab  slab.Slab[sub]
-	subMores slab.Slab[subMore]
-	texts    slab.Texts
-	arrays   slab.Arrays // of lists of tracks and subscriptions
+	conns  state.Conns
+	subs   state.Subscriptions
+	texts  slab.Texts
+	arrays slab.Arrays // of lists of tracks and subscriptions
 
 	wheel  *wheel.Wheel
-	topics topics
+	topics state.Topics
 
-	tracks    tracks
+	tracks    state.Tracks
 	windows   windows
 	acks      acks
 	fan       fanout
@@ -102,7 +103,7 @@ type Hub struct {
 	ids    []uint32      // of the subscriptions of one message
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
-	trimming func(*conn) // tests see whose queue is trimmed
+	trimming func(*state.Conn) // tests see whose queue is trimmed
 	counts   counts
 	links    linkhealth.Watch
 	idSeed   uint64
@@ -138,7 +139,7 @@ func New(cfg Config) *Hub {
 	cfg.Limits.fill()
 	h := &Hub{
 		cfg: cfg, lim: cfg.Limits, mesh: cfg.Mesh, wheel: wheel.New(int64(Tick)),
-		topics: topics{changes: 1}, idSeed: rand.Uint64(),
+		idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
@@ -147,12 +148,13 @@ func New(cfg Config) *Hub {
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
-	h.tracks.hub, h.windows.hub, h.acks.hub = h, h, h
+	h.windows.hub, h.acks.hub = h, h
+	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
+	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
-	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[sub](), log: wildcards.NewLog[subRef]()}
+	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
 	h.ranked = newRanked(h)
-	h.topics.byName = slab.NewNames[topicState](&h.arrays)
-	h.topics.policyFor = cfg.PolicyFor
+	h.topics = state.NewTopics(cfg.PolicyFor, &h.arrays, &h.texts)
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
@@ -215,17 +217,17 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Range:
 		h.replay.ranged(&e)
 	case exchange.Joined:
-		h.forConn(e.Conn, func(c *conn) { h.joined(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.joined(c, e) })
 	case exchange.Filtered:
-		h.forConn(e.Conn, func(c *conn) { h.filterReady(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.filterReady(c, e) })
 	case exchange.Attached:
-		h.forConn(e.Conn, func(c *conn) { h.sessions.attached(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.attached(c, e) })
 	case exchange.GroupJoined:
-		h.forConn(e.Conn, func(c *conn) { h.groups.joined(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.groups.joined(c, e) })
 	case exchange.Assigned:
-		h.forConn(e.Conn, func(c *conn) { h.groups.assigned(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.groups.assigned(c, e) })
 	case exchange.GroupEnded:
-		h.forConn(e.Conn, func(c *conn) { h.groups.ended(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.groups.ended(c, e) })
 	case exchange.Gathered:
 		h.ranked.room.Ended(e.Serial)
 	case exchange.Ranked:
@@ -233,17 +235,17 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Saved:
 		h.sessions.saved(e)
 	case exchange.Published:
-		h.forConn(e.Conn, func(c *conn) { h.published(c, e) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.published(c, e) })
 	case exchange.Claimed:
-		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Answered(c.claims, e)) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Answered(c.Claims, e)) })
 	case exchange.ClaimTold:
-		h.forConn(e.Conn, func(c *conn) { h.noteStale(h.rooms.claims.Told(c.claims, e.State)) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Told(c.Claims, e.State)) })
 	case exchange.Detached:
-		h.forConn(e.Conn, func(c *conn) { h.sessions.detached(c, e.Err) })
+		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
 		h.forConn(e.Conn, h.sessions.yield)
 	case exchange.PoliciesChanged:
-		h.topics.policiesChanged()
+		h.topics.PoliciesChanged()
 		h.groups.room.PoliciesChanged()
 	case exchange.EventKinds:
 		h.rooms.report.Want(e.Kinds)
@@ -252,7 +254,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.SetProfile:
 		h.rooms.admin.SetProfile(e)
 	case exchange.Depth:
-		h.forConn(e.Conn, func(c *conn) { e.Reply(c.out.Messages(), c.out.Bytes()) })
+		h.forConn(e.Conn, func(c *state.Conn) { e.Reply(c.Out.Messages(), c.Out.Bytes()) })
 	case exchange.Count:
 		h.jobs.Push(&count{topics: e.Topics, done: e.Reply})
 	case exchange.Drain:
@@ -268,9 +270,9 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 }
 
 // forConn finds the connection of a handle that is not stale.
-func (h *Hub) forConn(at exchange.Conn, f func(*conn)) {
-	c := h.conns.get(at.Slot)
-	if c == nil || c.gen != at.Gen || c.state == stateFree || c.state == stateClosing {
+func (h *Hub) forConn(at exchange.Conn, f func(*state.Conn)) {
+	c := h.conns.Get(at.Slot)
+	if c == nil || c.Gen != at.Gen || c.Phase == state.Free || c.Phase == state.Closing {
 		h.stats.StaleEvents++
 		return
 	}
@@ -300,7 +302,7 @@ func (h *Hub) Work(budget int) (more bool) {
 
 // Busy reports whether Work, Dirty, Resumed or Over have something to do.
 func (h *Hub) Busy() bool {
-	return len(h.conns.dirty) > 0 || len(h.conns.resumed) > 0 || len(h.conns.closed) > 0 || h.Queued()
+	return len(h.conns.Dirty) > 0 || len(h.conns.Resumed) > 0 || len(h.conns.Closed) > 0 || h.Queued()
 }
 
 // Queued reports whether Work has something to do.
@@ -313,16 +315,16 @@ func (h *Hub) Queued() bool {
 func (h *Hub) Tick(budget int) (more bool) {
 	h.rooms.departure.Tick()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
-		c := h.conns.get(slot)
-		if c == nil || c.state == stateFree {
+		c := h.conns.Get(slot)
+		if c == nil || c.Phase == state.Free {
 			return 1
 		}
 		return 1 + h.timers(c)/2 + h.takeCost()
 	})
 }
 
-func (h *Hub) handle(c *conn) exchange.Conn {
-	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.slot, Gen: c.gen}
+func (h *Hub) handle(c *state.Conn) exchange.Conn {
+	return exchange.Conn{Loop: h.cfg.Loop, Slot: c.Slot, Gen: c.Gen}
 }
 
 // Some of what the hub does for one frame, event, timer or delivery is a walk: over a queue, a

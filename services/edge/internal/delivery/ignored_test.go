@@ -204,8 +204,8 @@ func (m *mode) outcome(t *testing.T, set func(proto.Message)) string {
 		}
 	}
 	if !c.ended {
-		conn := w.h.conns.get(c.slot)
-		fmt.Fprint(&out, conn.window, " ", conn.profile != nil, " ", s.RTT)
+		conn := w.h.conns.Get(c.slot)
+		fmt.Fprint(&out, conn.Window, " ", conn.Profile != nil, " ", s.RTT)
 	}
 	return out.String()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/gaps"
 )
@@ -52,38 +53,38 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
 	slot, _ := h.Open()
-	c := h.conns.get(slot)
-	fieldsOf(t, h.conns.more(c), []string{"byRef"}, func(name string) { // it goes with byID
-		m := c.connMore
-		if h.conns.less(c); c.connMore != m {
+	c := h.conns.Get(slot)
+	fieldsOf(t, h.conns.More(c), []string{"ByRef"}, func(name string) { // it goes with ByID
+		m := c.ConnMore
+		if h.conns.Less(c); c.ConnMore != m {
 			t.Errorf("a connection's %s is forgotten", name)
-			c.connMore = m
+			c.ConnMore = m
 		}
 	})
-	if h.conns.less(c); c.connMore != noConnMore || h.conns.mores.Taken() != 0 {
+	if h.conns.Less(c); c.ConnMore != state.NoConnMore || h.conns.Mores.Taken() != 0 {
 		t.Error("a connection that has nothing rare takes memory for it")
 	}
-	h.conns.less(c) // is nothing
-	tr := &track{trackMore: noTrackMore}
+	h.conns.Less(c) // is nothing
+	tr := &state.Track{TrackMore: state.NoTrackMore}
 	// What the others say goes with one of those that are looked at.
-	fieldsOf(t, h.tracks.more(tr), []string{"asked", "rngAt", "ackTo", "ackSerial"}, func(name string) {
-		m := tr.trackMore
-		if h.tracks.less(tr); tr.trackMore != m {
+	fieldsOf(t, h.tracks.More(tr), []string{"Asked", "RangeAt", "AckTo", "AckSerial"}, func(name string) {
+		m := tr.TrackMore
+		if h.tracks.Less(tr); tr.TrackMore != m {
 			t.Errorf("a position's %s is forgotten", name)
-			tr.trackMore = m
+			tr.TrackMore = m
 		}
 	})
-	for _, flag := range []*bool{&tr.held, &tr.reading} { // asked says from where
+	for _, flag := range []*bool{&tr.Held, &tr.Reading} { // Asked says from where
 		*flag = true
-		if h.tracks.less(tr); tr.trackMore == noTrackMore {
+		if h.tracks.Less(tr); tr.TrackMore == state.NoTrackMore {
 			t.Error("where a position reads on is forgotten")
 		}
 		*flag = false
 	}
-	if h.tracks.less(tr); tr.trackMore != noTrackMore || h.tracks.mores.Taken() != 0 {
+	if h.tracks.Less(tr); tr.TrackMore != state.NoTrackMore || h.tracks.Mores.Taken() != 0 {
 		t.Error("a position that has nothing rare takes memory for it")
 	}
-	h.tracks.less(tr) // is nothing
+	h.tracks.Less(tr) // is nothing
 }
 
 // spendPace has those who are behind have their part of the millisecond.
@@ -101,9 +102,9 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		busy, queued bool
 	}{
 		"nothing":              {func(*Hub) {}, false, false},
-		"something to flush":   {func(h *Hub) { h.conns.dirty = append(h.conns.dirty, 0) }, true, false},
-		"somebody who reads":   {func(h *Hub) { h.conns.resumed = append(h.conns.resumed, 0) }, true, false},
-		"a socket to close":    {func(h *Hub) { h.conns.closed = append(h.conns.closed, 0) }, true, false},
+		"something to flush":   {func(h *Hub) { h.conns.Dirty = append(h.conns.Dirty, 0) }, true, false},
+		"somebody who reads":   {func(h *Hub) { h.conns.Resumed = append(h.conns.Resumed, 0) }, true, false},
+		"a socket to close":    {func(h *Hub) { h.conns.Closed = append(h.conns.Closed, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
 		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(inbound{}) }, true, true},
 		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(runner{}) }, true, true},
@@ -156,14 +157,14 @@ func TestAConnectionsStatus(t *testing.T) {
 	c.expect("Welcome")
 	status(c, "is idle", Status{})
 	c.slow = true
-	at := w.h.conns.get(c.slot)
-	for at.out.Answers() <= maxAnswers {
+	at := w.h.conns.Get(c.slot)
+	for at.Out.Answers() <= maxAnswers {
 		w.h.refuse(at, 7, code.New(wirev1.Code_CODE_RATE_LIMITED, "too fast"))
 	}
 	status(c, "does not read its answers", Status{Owes: true, Hold: true})
 	w.h.Gather(c.slot, nil)
 	for w.h.Status(c.slot).Hold {
-		w.h.Wrote(c.slot, len(at.out.At(0).Bytes()))
+		w.h.Wrote(c.slot, len(at.Out.At(0).Bytes()))
 	}
 	if got := w.h.Resumed(nil); !slices.Equal(got, []uint32{c.slot}) {
 		t.Errorf("%v may read again", got)

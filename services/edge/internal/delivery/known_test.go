@@ -59,7 +59,7 @@ func TestANamespaceThatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 	refused(func() { c.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: id, Topic: "orders/1"}) })
 	refused(func() { c.claim(&wirev1.Claim{Id: id, Resource: "orders/1"}) })
-	if why := w.h.rules.Publish(w.h.conns.get(c.slot).asking(id+1), &wirev1.Publish{Id: id + 1, Topic: "bills/1"}); why != nil {
+	if why := w.h.rules.Publish(w.h.conns.Get(c.slot).Asking(id+1), &wirev1.Publish{Id: id + 1, Topic: "bills/1"}); why != nil {
 		t.Error("another namespace is refused:", why)
 	}
 }

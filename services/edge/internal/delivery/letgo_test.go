@@ -71,7 +71,7 @@ func durableSession(t *testing.T, topics int) (h *Hub, k *keeper, slot uint32) {
 	for h.Work(4096) {
 	}
 	f.flush()
-	if n := h.conns.get(slot).unacked; int(n) != topics {
+	if n := h.conns.Get(slot).Unacked; int(n) != topics {
 		t.Fatalf("%d of %d messages were sent", n, topics)
 	}
 	return h, k, slot
@@ -140,7 +140,7 @@ func TestNothingAckedIsLostInTheMiddleOfUnsubscribing(t *testing.T) {
 		for range slices {
 			h.Work(1)
 		}
-		unsubscribed := h.conns.get(slot).subs.Len() == 0
+		unsubscribed := h.conns.Get(slot).Subs.Len() == 0
 		h.Gone(slot)
 		for h.Work(4096) {
 		}

@@ -193,9 +193,9 @@ func TestHelloIsTakenAtItsWordWithinBounds(t *testing.T) {
 		c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: one.hello})
 		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, ReceiveWindow: one.sub})
 		c.expect("Subscribed 1 head=0")
-		at := w.h.conns.get(c.slot)
-		if tr := at.tracks.At(0); at.window != max(min(one.hello, maxWindow), one.want) && one.hello > 0 || one.sub > 0 && one.sub < at.window && uint32(tr.window) != one.want {
-			t.Errorf("%+v: the connection's window is %d, the subscription's %d", one, at.window, tr.window)
+		at := w.h.conns.Get(c.slot)
+		if tr := at.Tracks.At(0); at.Window != max(min(one.hello, maxWindow), one.want) && one.hello > 0 || one.sub > 0 && one.sub < at.Window && uint32(tr.Window) != one.want {
+			t.Errorf("%+v: the connection's window is %d, the subscription's %d", one, at.Window, tr.Window)
 		}
 		if one.want > 300 {
 			continue
@@ -204,13 +204,13 @@ func TestHelloIsTakenAtItsWordWithinBounds(t *testing.T) {
 			w.mesh.Send("room/1", "x")
 			c.take()
 		}
-		if c.texts(); at.unacked != one.want {
-			t.Errorf("%+v: %d messages are un-ACKed", one, at.unacked)
+		if c.texts(); at.Unacked != one.want {
+			t.Errorf("%+v: %d messages are un-ACKed", one, at.Unacked)
 		}
 		c.ack("room/1", 1<<40, true)
 		c.texts()
-		if want := min(5, one.want); at.unacked != want {
-			t.Errorf("%+v: %d messages are un-ACKed after all were ACKed, want %d", one, at.unacked, want)
+		if want := min(5, one.want); at.Unacked != want {
+			t.Errorf("%+v: %d messages are un-ACKed after all were ACKed, want %d", one, at.Unacked, want)
 		}
 	}
 }

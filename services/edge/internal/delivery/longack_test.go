@@ -6,17 +6,18 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // ackInParts gives a frame as a loop does until it is done, and says in how many parts that was.
-func ackInParts(t *testing.T, h *Hub, c *conn, frame []byte, most int, between func()) (parts int) {
+func ackInParts(t *testing.T, h *Hub, c *state.Conn, frame []byte, most int, between func()) (parts int) {
 	t.Helper()
 	for more := true; more; parts++ {
-		before := int(c.unacked)
-		used, _ := h.Feed(c.slot, frame, 64)
-		if did := before - int(c.unacked); did > most {
+		before := int(c.Unacked)
+		used, _ := h.Feed(c.Slot, frame, 64)
+		if did := before - int(c.Unacked); did > most {
 			t.Fatalf("%d messages were settled in one go", did)
 		}
 		more = used == 0
@@ -41,18 +42,18 @@ func TestAckWithManyEntriesIsDoneInParts(t *testing.T) {
 	for i := range topics {
 		m.Entries = append(m.Entries, &wirev1.Ack_Entry{Topic: fmt.Sprintf("room/%d", i), Seq: 1})
 	}
-	c, pongs := h.conns.get(slot), h.conns.get(other).out.Answers()
+	c, pongs := h.conns.Get(slot), h.conns.Get(other).Out.Answers()
 	parts := ackInParts(t, h, c, frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, m), ackLooks/entryLooks, func() {
 		h.Feed(other, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1}), 1)
-		if now := h.conns.get(other).out.Answers(); now <= pongs {
+		if now := h.conns.Get(other).Out.Answers(); now <= pongs {
 			t.Fatal("a Ping is not answered")
 		}
-		pongs = h.conns.get(other).out.Answers()
+		pongs = h.conns.Get(other).Out.Answers()
 	})
-	if parts < topics*entryLooks/ackLooks || c.unacked != 0 || h.Stats().Acks != topics || h.Stats().StaleAcks != 0 {
-		t.Fatalf("%d parts, %d un-ACKed, %+v", parts, c.unacked, h.Stats())
+	if parts < topics*entryLooks/ackLooks || c.Unacked != 0 || h.Stats().Acks != topics || h.Stats().StaleAcks != 0 {
+		t.Fatalf("%d parts, %d un-ACKed, %+v", parts, c.Unacked, h.Stats())
 	}
-	if c.ackAt != 0 || c.ackSerial != 0 {
+	if c.AckAt != 0 || c.AckSerial != 0 {
 		t.Fatal("the connection remembers an Ack that is done")
 	}
 	h.Gone(slot)
@@ -66,7 +67,7 @@ func TestAckWithManyEntriesIsDoneInParts(t *testing.T) {
 }
 
 // deep is a connection with one topic and so many messages that it has not ACKed.
-func deep(t *testing.T, n int) (h *Hub, c *conn, send func(from, to int)) {
+func deep(t *testing.T, n int) (h *Hub, c *state.Conn, send func(from, to int)) {
 	t.Helper()
 	mesh := &still{}
 	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 2 * n}})
@@ -84,9 +85,9 @@ func deep(t *testing.T, n int) (h *Hub, c *conn, send func(from, to int)) {
 		(&flusher{h: h}).flush()
 	}
 	send(1, n)
-	c = h.conns.get(slot)
-	if int(c.unacked) != n {
-		t.Fatalf("%d of %d messages are un-ACKed", c.unacked, n)
+	c = h.conns.Get(slot)
+	if int(c.Unacked) != n {
+		t.Fatalf("%d of %d messages are un-ACKed", c.Unacked, n)
 	}
 	return h, c, send
 }
@@ -104,14 +105,14 @@ func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 			next++
 		}
 	})
-	if parts < n*ackedLooks/ackLooks || int(c.unacked) != later || h.Stats().Acks != n {
-		t.Fatalf("%d parts, %d un-ACKed, %d ACKed", parts, c.unacked, h.Stats().Acks)
+	if parts < n*ackedLooks/ackLooks || int(c.Unacked) != later || h.Stats().Acks != n {
+		t.Fatalf("%d parts, %d un-ACKed, %d ACKed", parts, c.Unacked, h.Stats().Acks)
 	}
 	// a Nack came before: the next Ack through does not cover it
-	c.tracks.At(0).win.Find(n + 1).Nacked = true
+	c.Tracks.At(0).Win.Find(n + 1).Nacked = true
 	ackInParts(t, h, c, frame, ackLooks, func() {})
-	if c.unacked != 1 || h.Stats().Acks != n+later-1 {
-		t.Fatalf("%d un-ACKed, %d ACKed", c.unacked, h.Stats().Acks)
+	if c.Unacked != 1 || h.Stats().Acks != n+later-1 {
+		t.Fatalf("%d un-ACKed, %d ACKed", c.Unacked, h.Stats().Acks)
 	}
 }
 
@@ -120,18 +121,18 @@ func TestAckThroughADeepWindowCoversWhatWasSent(t *testing.T) {
 func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 	const n = 3000
 	h, c, _ := deep(t, n)
-	h.SetTime(h.now+int64(h.topics.policy(c.tracks.At(0).topic).AckTimeout)+int64(Tick), wallStart)
-	c.heard = h.ms
+	h.SetTime(h.now+int64(h.topics.Policy(c.Tracks.At(0).Topic).AckTimeout)+int64(Tick), wallStart)
+	c.Heard = h.ms
 	for h.Tick(512) {
 	}
 	for h.Work(4096) {
 	}
-	if c.out.Messages() != n {
-		t.Fatalf("%d of %d messages go out again", c.out.Messages(), n)
+	if c.Out.Messages() != n {
+		t.Fatalf("%d of %d messages go out again", c.Out.Messages(), n)
 	}
 	frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: n, Through: true}}})
 	ackInParts(t, h, c, frame, ackLooks/ackedLooks+1, func() {})
-	if c.unacked != 0 || c.out.Messages() != 0 {
-		t.Fatalf("%d un-ACKed, %d messages go out again", c.unacked, c.out.Messages())
+	if c.Unacked != 0 || c.Out.Messages() != 0 {
+		t.Fatalf("%d un-ACKed, %d messages go out again", c.Unacked, c.Out.Messages())
 	}
 }

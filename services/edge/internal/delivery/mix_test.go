@@ -23,7 +23,7 @@ func TestAHostileMixOfWildcardsIsRefused(t *testing.T) {
 				filter.WriteString([]string{"a/", "+/"}[i>>level&1])
 			}
 			c.subscribe(&wirev1.Subscribe{Id: i + 1, Filter: filter.String() + "z", Group: group})
-			if w.h.conns.get(c.slot).inUse(i + 1) {
+			if w.h.conns.Get(c.slot).InUse(i + 1) {
 				taken = append(taken, i+1)
 			} else {
 				refused = filter.String() + "z"
@@ -47,7 +47,7 @@ func TestAHostileMixOfWildcardsIsRefused(t *testing.T) {
 		}
 		c.got = nil
 		other.subscribe(&wirev1.Subscribe{Id: 3, Filter: refused, Group: group})
-		if w.settle(); !w.h.conns.get(other.slot).inUse(3) {
+		if w.settle(); !w.h.conns.Get(other.slot).InUse(3) {
 			t.Fatalf("group %q: there is no room again", group)
 		}
 		other = w.connect(&wirev1.Hello{})

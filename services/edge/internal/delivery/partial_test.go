@@ -52,7 +52,7 @@ func TestDrippingFrameIsClosed(t *testing.T) {
 	quiet.bytes(frame)
 	quiet.expect("Pong 7")
 
-	if n := w.h.conns.mores.Taken(); n != 0 {
+	if n := w.h.conns.Mores.Taken(); n != 0 {
 		t.Fatalf("%d parts of connections are left", n)
 	}
 }
@@ -93,7 +93,7 @@ func TestTornFramesLeaveNothing(t *testing.T) {
 		if c.take(); c.ended || len(c.got) != pings {
 			t.Fatalf("%d of %d were answered", len(c.got), pings)
 		}
-		if n := w.h.conns.mores.Taken(); n != 0 {
+		if n := w.h.conns.Mores.Taken(); n != 0 {
 			t.Fatalf("%d parts of connections are left", n)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -25,11 +26,11 @@ func TestQueuesAreCountedBySize(t *testing.T) {
 			w.mesh.Live(upstreamtest.Encode(fmt.Sprint("talk/", i), 0, 0, string(make([]byte, min(100, n-at)<<10))))
 		}
 		w.settle()
-		held = append(held, w.h.conns.get(c.slot).out.Held())
+		held = append(held, w.h.conns.Get(c.slot).Out.Held())
 	}
 	s := w.h.Stats()
-	if want := [len(QueueSizes)]int64{6, 5, 3, 2, 1}; s.QueuesBySize != want {
-		t.Errorf("%v connections owe %v bytes, want %v: %v", s.QueuesBySize, QueueSizes, want, held)
+	if want := [len(counters.QueueSizes)]int64{6, 5, 3, 2, 1}; s.QueuesBySize != want {
+		t.Errorf("%v connections owe %v bytes, want %v: %v", s.QueuesBySize, counters.QueueSizes, want, held)
 	}
 	if most := int64(held[len(held)-1]); s.LargestQueue > most || s.LargestQueue < most-most/8 {
 		t.Errorf("the largest queue has %d bytes, and %d is told", most, s.LargestQueue)
@@ -69,7 +70,7 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 	h, slots := crowd(t, conns, &wirev1.Subscribe{})
 	reading := func() (n int) {
 		for _, slot := range slots {
-			if h.conns.get(slot).tracks.At(0).reading {
+			if h.conns.Get(slot).Tracks.At(0).Reading {
 				n++
 			}
 		}
@@ -91,8 +92,8 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 	for h.Work(4096) {
 	}
 	for i, slot := range slots {
-		if c := h.conns.get(slot); c.out.Messages() != 2 || c.tracks.At(0).pos != 3 || c.tracks.At(0).behind {
-			t.Fatalf("connection %d: %d messages, at %d", i, c.out.Messages(), c.tracks.At(0).pos)
+		if c := h.conns.Get(slot); c.Out.Messages() != 2 || c.Tracks.At(0).Pos != 3 || c.Tracks.At(0).Behind {
+			t.Fatalf("connection %d: %d messages, at %d", i, c.Out.Messages(), c.Tracks.At(0).Pos)
 		}
 	}
 	if h.replay.pinned != 0 || h.replay.reads.Topics() != 0 {
@@ -137,7 +138,7 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 		h.Gone(slot)
 	}
 	for _, slot := range slots[100:200] {
-		h.conns.get(slot).tracks.At(0).behind = false
+		h.conns.Get(slot).Tracks.At(0).Behind = false
 	}
 	for h.Work(4096) {
 	}
@@ -145,7 +146,7 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging.tracks) != conns-200 {
 		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging.tracks))
 	}
-	h.lagging.add(h.conns.get(slots[150]).tracks.At(0)) // it is not behind
+	h.lagging.add(h.conns.Get(slots[150]).Tracks.At(0)) // it is not behind
 	if len(h.lagging.tracks) != conns-200 {
 		t.Fatal("one that is level is listed")
 	}
@@ -177,11 +178,11 @@ func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	for h.Work(4096) {
 	}
 	h.Event(exchange.Range{Topic: "room/1", From: 1, Epoch: upstreamtest.BaseEpoch, Oldest: 1, Head: backlog, Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 1, slices.Repeat([]string{"x"}, backlog)...)})
-	c := h.conns.get(slot)
-	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -c.out.Messages() }); n < backlog/replaySlice {
+	c := h.conns.Get(slot)
+	if n := slicesOf(t, h, replaySlice, "messages are handed on", func() int { return -c.Out.Messages() }); n < backlog/replaySlice {
 		t.Fatalf("%d slices", n)
 	}
-	if s := h.Stats(); c.out.Messages() != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
-		t.Fatalf("%d of %d, %+v", c.out.Messages(), backlog, s)
+	if s := h.Stats(); c.Out.Messages() != backlog || s.Resumed != 1 || s.Behind != 1 || s.LogReads != 1 {
+		t.Fatalf("%d of %d, %+v", c.Out.Messages(), backlog, s)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	reports "github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
@@ -217,7 +218,7 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 		members, want := map[string]*reports.Member{}, map[string]bool{}
 		w.fold(filter, members)
 		for _, c := range all {
-			here := w.h.conns.get(c.slot)
+			here := w.h.conns.Get(c.slot)
 			for _, name := range []string{"seen/1", "seen/2"} {
 				wild := filter == "seen/#"
 				is := wild && names(here, name)
@@ -241,13 +242,13 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 }
 
 // names reports whether a subscription of the connection names a topic.
-func names(c *conn, topic string) bool {
-	for _, s := range c.subs.All() {
-		if s.active && s.open && !s.dead && s.filter() == topic {
+func names(c *state.Conn, topic string) bool {
+	for _, s := range c.Subs.All() {
+		if s.Active && s.Open && !s.Dead && s.Filter() == topic {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.groups, func(g *member) bool { return g.Counts() && g.Filter == topic })
+	return slices.ContainsFunc(c.Groups, func(g *state.Member) bool { return g.Counts() && g.Filter == topic })
 }
 
 func b2i(b bool) int {

@@ -257,7 +257,7 @@ func TestOvertakingMakesNoGarbage(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.lazy(0)
 	low, high := upstreamtest.Run("talk", 0, 0, "a"), urgent(9, upstreamtest.Run("room/1", 0, 0, "b"))
-	conn := w.h.conns.get(c.slot)
+	conn := w.h.conns.Get(c.slot)
 	push := func(m *exchange.Message) {
 		it := sendq.Delivery(m, nil, false, 0)
 		w.h.push(conn, &it)
@@ -267,7 +267,7 @@ func TestOvertakingMakesNoGarbage(t *testing.T) {
 			push(low[0])
 			push(high[0])
 		}
-		conn.out.DropAll(1 << 20)
+		conn.Out.DropAll(1 << 20)
 	}
 	round()
 	if n := testing.AllocsPerRun(50, round); n != 0 {
@@ -284,7 +284,7 @@ func BenchmarkPush(b *testing.B) {
 	}{{"same", 0, 0}, {"overtakes1000", 0, 9}} {
 		b.Run(x.name, func(b *testing.B) {
 			w := newWorld(benchTester{b}, Limits{})
-			conn := w.h.conns.get(w.lazy(0).slot)
+			conn := w.h.conns.Get(w.lazy(0).slot)
 			low, high := urgent(x.waits, upstreamtest.Run("talk", 0, 0, "a")), urgent(x.new, upstreamtest.Run("room/1", 0, 0, "b"))
 			push := func(m *exchange.Message) {
 				it := sendq.Delivery(m, nil, false, 0)
@@ -295,7 +295,7 @@ func BenchmarkPush(b *testing.B) {
 			}
 			for b.Loop() {
 				push(high[0])
-				conn.out.DropAll(1)
+				conn.Out.DropAll(1)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
-func (c *client) profile() *exchange.Profile { return c.w.h.conns.get(c.slot).profile }
+func (c *client) profile() *exchange.Profile { return c.w.h.conns.Get(c.slot).Profile }
 
 func TestHelloHasAProfile(t *testing.T) {
 	w := newWorld(t, Limits{})
@@ -18,7 +18,7 @@ func TestHelloHasAProfile(t *testing.T) {
 		t.Fatalf("the profile is %v", p)
 	}
 	plain := w.connect(&wirev1.Hello{})
-	if n := w.h.conns.mores.Taken(); n != 1 || plain.profile() != nil {
+	if n := w.h.conns.Mores.Taken(); n != 1 || plain.profile() != nil {
 		t.Fatalf("%d connections have more than they need", n)
 	}
 	many := map[string]float64{}
@@ -63,7 +63,7 @@ func TestSetProfile(t *testing.T) {
 	if n := set("", "client:a", exchange.NewProfile(nil, nil)); n != 1 || a.profile() != nil {
 		t.Errorf("%d were meant, and there is still %v", n, a.profile())
 	}
-	if n := w.h.conns.mores.Taken(); n != 2 {
+	if n := w.h.conns.Mores.Taken(); n != 2 {
 		t.Errorf("%d connections have more than they need, want 2", n)
 	}
 }
@@ -74,7 +74,7 @@ func TestSetProfileOfManyIsSliced(t *testing.T) {
 	p := exchange.NewProfile(map[string]float64{"y": 2}, nil)
 	left := func() (n int) {
 		for _, slot := range slots {
-			if h.conns.get(slot).profile != p {
+			if h.conns.Get(slot).Profile != p {
 				n++
 			}
 		}

@@ -155,7 +155,7 @@ func TestEveryMessageOnceAndInOrder(t *testing.T) {
 // the beginning.
 func (f *follower) subscribeAny(t *rapid.T) {
 	m := &wirev1.Subscribe{Id: rapid.Uint32Range(1, 3).Draw(t, "sub"), Ack: rapid.Bool().Draw(t, "ack")}
-	if f.w.h.conns.get(f.slot).subByID(m.GetId()) != nil {
+	if f.w.h.conns.Get(f.slot).SubByID(m.GetId()) != nil {
 		return
 	}
 	switch m.GetId() {
@@ -177,16 +177,16 @@ func (f *follower) ackAll() {
 }
 
 func (f *follower) complete(w *world, sent map[string]uint64) {
-	c := f.w.h.conns.get(f.slot)
+	c := f.w.h.conns.Get(f.slot)
 	for name, n := range sent {
-		if s := c.subByID(3); s != nil && f.next[key(3, name)] != n+1 {
+		if s := c.SubByID(3); s != nil && f.next[key(3, name)] != n+1 {
 			w.t.Fatalf("subscription 3 is at %d of %d in %s", f.next[key(3, name)], n+1, name)
 		}
-		if c.subByID(2) != nil && f.next[key(0, name)] != n+1 {
+		if c.SubByID(2) != nil && f.next[key(0, name)] != n+1 {
 			w.t.Fatalf("plain subscriptions are at %d of %d in %s", f.next[key(0, name)], n+1, name)
 		}
 	}
-	if c.subByID(1) != nil && f.next[key(0, "room/0")] != sent["room/0"]+1 && sent["room/0"] > 0 {
+	if c.SubByID(1) != nil && f.next[key(0, "room/0")] != sent["room/0"]+1 && sent["room/0"] > 0 {
 		w.t.Fatalf("plain subscriptions are at %d of %d in room/0", f.next[key(0, "room/0")], sent["room/0"]+1)
 	}
 	if got := w.h.Stats().Unacked; got < 0 {
@@ -336,8 +336,8 @@ func FuzzFeed(f *testing.F) {
 		if s := w.h.Stats(); s.Connections != 0 || s.Subscriptions != 0 || s.QueuedBytes != 0 || s.Unacked != 0 {
 			t.Fatalf("something is left: %+v", s)
 		}
-		if w.mesh.Joins != w.mesh.Leaves || w.h.topics.byName.Len() != 0 || w.h.wildcards.index.Len() != 0 {
-			t.Fatalf("%d joins, %d leaves, %d topics, %d filters", w.mesh.Joins, w.mesh.Leaves, w.h.topics.byName.Len(), w.h.wildcards.index.Len())
+		if w.mesh.Joins != w.mesh.Leaves || w.h.topics.ByName.Len() != 0 || w.h.wildcards.index.Len() != 0 {
+			t.Fatalf("%d joins, %d leaves, %d topics, %d filters", w.mesh.Joins, w.mesh.Leaves, w.h.topics.ByName.Len(), w.h.wildcards.index.Len())
 		}
 	})
 }

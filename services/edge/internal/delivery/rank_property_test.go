@@ -108,13 +108,13 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 				oldest[f.name] = rapid.Uint64Range(max(oldest[f.name], 1), sent[f.name]+1).Draw(t, "oldest")
 				w.mesh.Retain(f.name, oldest[f.name])
 			case 8: // it pays for others
-				if c := w.h.conns.get(f.slot); !f.ended && !c.out.IsEmpty() {
+				if c := w.h.conns.Get(f.slot); !f.ended && !c.Out.IsEmpty() {
 					w.h.trimDurable(c, 0)
-					c.out.Compact()
+					c.Out.Compact()
 				}
 			case 9:
-				if c := w.h.conns.get(f.slot); !f.ended && c.tracks.Len() > 0 {
-					w.h.replay.releaseRange(c.tracks.At(0))
+				if c := w.h.conns.Get(f.slot); !f.ended && c.Tracks.Len() > 0 {
+					w.h.replay.releaseRange(c.Tracks.At(0))
 				}
 			case 0, 1:
 				publish(f.name, true)
@@ -240,17 +240,17 @@ func TestARankedMessageThatIsTakenBackIsFoundAgain(t *testing.T) {
 	w := newWorld(t, Limits{})
 	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: 8})
 	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/0", Ack: true})
-	tr := w.h.conns.get(c.slot).tracks.At(0)
+	tr := w.h.conns.Get(c.slot).Tracks.At(0)
 	msgs := w.mesh.Append("room/0", "1", "2", "3")
 	for _, i := range []int{0, 2, 1} {
 		w.h.windows.add(tr, msgs[i], 0)
 	}
 	w.h.windows.takeBack(tr, msgs[1].Seq)
 	w.h.windows.add(tr, msgs[1], 0)
-	if e := tr.win.Find(msgs[1].Seq); e == nil || e.Message != msgs[1] {
+	if e := tr.Win.Find(msgs[1].Seq); e == nil || e.Message != msgs[1] {
 		t.Error("it is not found")
 	}
-	if n := len(tr.win.Live()); n != 3 {
+	if n := len(tr.Win.Live()); n != 3 {
 		t.Errorf("the window has %d places, want 3", n)
 	}
 	for _, m := range msgs {

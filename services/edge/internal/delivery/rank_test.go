@@ -70,7 +70,7 @@ func (w *world) ranked(filter string, topK uint32) *client {
 }
 
 func (c *client) taste(v float64) {
-	c.w.h.conns.more(c.w.h.conns.get(c.slot)).profile = &exchange.Profile{Features: map[string]float64{"taste": v}}
+	c.w.h.conns.More(c.w.h.conns.Get(c.slot)).Profile = &exchange.Profile{Features: map[string]float64{"taste": v}}
 }
 
 func TestTheBestComeFirst(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTheBestComeFirst(t *testing.T) {
 	b.expect("feed/1/1 subs=[1] score=-3", "feed/1/2 subs=[1]", "feed/1/3 subs=[1]")
 	// 3, which was sent too, is above
 	a.ack("feed/1", 2, true)
-	if got := w.h.conns.get(a.slot).unacked; got != 1 {
+	if got := w.h.conns.Get(a.slot).Unacked; got != 1 {
 		t.Fatalf("%d un-ACKed", got)
 	}
 	a.ack("feed/1", 3, false)
@@ -216,7 +216,7 @@ func TestALineupOutlivesItsRange(t *testing.T) {
 	c.expect("feed/1/2 subs=[1] score=9", "feed/1/3 subs=[1] score=8")
 	w.mesh.Send("feed/1", "7")
 	w.settle()
-	tr := w.h.conns.get(c.slot).tracks.At(0)
+	tr := w.h.conns.Get(c.slot).Tracks.At(0)
 	w.h.replay.releaseRange(tr)
 	c.ack("feed/1", 2, false)
 	c.ack("feed/1", 3, false)
@@ -271,7 +271,7 @@ func TestWhoDrainsIsNotRankedFor(t *testing.T) {
 	w.rankAll()
 	going.expect("feed/1/1 subs=[1] score=1")
 	stays.expect("feed/1/1 subs=[1] score=1") // un-ACKed, so that the connections stay
-	w.h.askToGo(w.h.conns.get(going.slot), &wirev1.GoAway{}, w.h.now+int64(2*time.Second))
+	w.h.askToGo(w.h.conns.Get(going.slot), &wirev1.GoAway{}, w.h.now+int64(2*time.Second))
 	going.expect("GoAway")
 	w.mesh.Send("feed/1", "2", "3")
 	for _, members := range w.rankAll() {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
@@ -22,114 +23,76 @@ const (
 // happens to a ranking loses a message.
 type rankedDelivery struct {
 	hub  *Hub
-	room *ranked.Room[rankMember]
+	room *ranked.Room[state.RankMember]
 	seen rankedTrack // scratch
-}
-
-// rankState is what the track of subscriptions with rank_top_k has beside.
-type rankState = ranked.State[rankMember]
-
-// rankMember is a track, or a subscription without one.
-type rankMember struct {
-	track trackRef
-	sub   subRef
 }
 
 func newRanked(h *Hub) rankedDelivery {
 	d := rankedDelivery{hub: h, seen: rankedTrack{hub: h}}
-	d.room = ranked.New(ranked.Config[rankMember]{
+	d.room = ranked.New(ranked.Config[state.RankMember]{
 		Loop: h.cfg.Loop, Delivery: rankPort{h}, Mesh: h.mesh, Most: h.lim.QueueMemory / candidatesShare, Jobs: &h.rooms.jobs, Cost: &h.cost,
 	})
 	return d
 }
 
 // subscribe makes a new subscription one that is ranked.
-func (d *rankedDelivery) subscribe(s *sub, topK uint32) {
-	if s.subMore == noSubMore {
-		s.subMore = d.hub.subMores.Take()
-	}
-	s.topK = topK
-	if s.kind == kindPlain {
-		s.kind = kindOwn
-	}
-}
-
-// setTopK works out how many of the best the subscriptions of a track want together: they get one
-// Message for all, so they are ranked if all want that.
-func (d *rankedDelivery) setTopK(t *track) {
-	topK := t.first.topK
-	for _, s := range t.also {
-		if s.topK == 0 {
-			topK = 0
-		}
-		if topK > 0 {
-			topK = max(topK, s.topK)
-		}
-	}
-	if topK == 0 && t.rank == nil {
-		return
-	}
-	more := d.hub.tracks.more(t)
-	if more.rank == nil {
-		more.rank = &rankState{}
-	}
-	more.rank.TopK = topK
-	if t.overflow == overflowConflate || t.overflow == overflowDropOldest {
-		// there is no oldest or newest in what comes best first
-		t.overflow = overflowDefault
+func (d *rankedDelivery) subscribe(s *state.Subscription, topK uint32) {
+	d.hub.subs.More(s).TopK = topK
+	if s.Kind == state.KindPlain {
+		s.Kind = state.KindOwn
 	}
 }
 
 // ranks reports whether the messages of a ranked track are ranked: its namespace may say otherwise
 // by now.
-func (d *rankedDelivery) ranks(t *track) bool {
-	return t.rank.TopK > 0 && d.hub.topics.policy(t.topic).Rank != nil
+func (d *rankedDelivery) ranks(t *state.Track) bool {
+	return t.Rank.TopK > 0 && d.hub.topics.Policy(t.Topic).Rank != nil
 }
 
 // await has a track that is behind wait for the window of its topic.
-func (d *rankedDelivery) await(t *track) {
-	if !t.reading {
-		t.reading = true
-		d.room.Await(t.topic.name, d.hub.topics.policy(t.topic), t.epoch, d.hub.fan.ms, rankMember{track: t.ref()})
+func (d *rankedDelivery) await(t *state.Track) {
+	if !t.Reading {
+		t.Reading = true
+		d.room.Await(t.Topic.Name(), d.hub.topics.Policy(t.Topic), t.Epoch, d.hub.fan.ms, state.RankMember{Track: t.Ref()})
 	}
 }
 
 // offer has a track wait for the window that the durable messages in hand are in.
-func (d *rankedDelivery) offer(t *track) {
-	f, c := &d.hub.fan, t.c
-	if c.state != stateOpen || c.draining || t.epoch != f.ms[0].Epoch && !d.hub.epochOf(t, f.ms[0]) || f.ms[len(f.ms)-1].Seq <= t.pos {
+func (d *rankedDelivery) offer(t *state.Track) {
+	f, c := &d.hub.fan, t.Conn
+	if c.Phase != state.Open || c.Draining || t.Epoch != f.ms[0].Epoch && !d.hub.epochOf(t, f.ms[0]) || f.ms[len(f.ms)-1].Seq <= t.Pos {
 		return
 	}
 	switch {
-	case !t.behind && !d.ranks(t):
+	case !t.Behind && !d.ranks(t):
 		d.hub.fallBehind(t)
-	case !t.behind:
-		t.behind = true
+	case !t.Behind:
+		t.Behind = true
 		d.await(t)
-	case t.rank.Level && !d.room.Gathers(t.topic.name) && d.ranks(t):
+	case t.Rank.Level && !d.room.Gathers(t.Topic.Name()) && d.ranks(t):
 		// it will be there in time for that
-		d.room.Begin(t.topic.name, d.hub.topics.policy(t.topic), t.epoch, f.ms)
+		d.room.Begin(t.Topic.Name(), d.hub.topics.Policy(t.Topic), t.Epoch, f.ms)
 	}
 }
 
 // offerEphemeral makes a track, or else a subscription without one, a member of the ephemeral
 // candidates in hand. Where there is no room for more, or the namespace does not rank, they are
 // queued at once.
-func (d *rankedDelivery) offerEphemeral(c *conn, t *track, s *sub, overflow wirev1.Overflow) {
+func (d *rankedDelivery) offerEphemeral(c *state.Conn, t *state.Track, s *state.Subscription, overflow wirev1.Overflow) {
 	f := &d.hub.fan
-	if c.state != stateOpen || c.draining {
+	if c.Phase != state.Open || c.Draining {
 		return
 	}
-	var m rankMember
+	var m state.RankMember
 	var joined *uint64
 	switch {
 	case t == nil:
-		m.sub, joined = s.handle(), &s.subMore.joined
-	case t.rank.TopK == 0:
+		m.Sub, joined = s.Handle(), &s.SubscriptionMore.Joined
+	case t.Rank.TopK == 0:
 		f.ephemeralRun(c, t, s, overflow, 0)
 		return
 	default:
-		m.track, joined = t.ref(), &t.rank.Joined
+		m.Track, joined = t.Ref(), &t.Rank.Joined
 	}
 	if mark, joins := d.room.Join(f.ms, d.hub.cfg.PolicyFor, m, joined); !joins {
 		f.ephemeralRun(c, t, s, overflow, mark)
@@ -140,49 +103,49 @@ func (d *rankedDelivery) offerEphemeral(c *conn, t *track, s *sub, overflow wire
 type rankPort struct{ h *Hub }
 
 // Arrived implements ranked.Delivery.
-func (p rankPort) Arrived(e *exchange.Range, waiting []rankMember) {
+func (p rankPort) Arrived(e *exchange.Range, waiting []state.RankMember) {
 	p.h.jobs.Push(&arrival{e: e, members: waiting})
 }
 
 // GoOn implements ranked.Delivery.
-func (p rankPort) GoOn(m rankMember, k *ranked.Ranking[rankMember]) {
-	if t := m.track.get(); t != nil && t.rank != nil && t.rank.Awaits(k) {
+func (p rankPort) GoOn(m state.RankMember, k *ranked.Ranking[state.RankMember]) {
+	if t := m.Track.Get(); t != nil && t.Rank != nil && t.Rank.Awaits(k) {
 		p.h.replay.enqueue(t)
 	}
 }
 
 // Interest implements ranked.Delivery.
-func (p rankPort) Interest(m rankMember, topic string) (i ranked.Interest, ok bool) {
-	if t := m.track.get(); t != nil {
-		i = ranked.Interest{Profile: t.c.profile, TopK: t.rank.TopK}
-		if t.first.filtered || len(t.also) > 0 {
-			i.Wants = func(x *exchange.Message) bool { return p.h.judge(t, x) == passes }
+func (p rankPort) Interest(m state.RankMember, topic string) (i ranked.Interest, ok bool) {
+	if t := m.Track.Get(); t != nil {
+		i = ranked.Interest{Profile: t.Conn.Profile, TopK: t.Rank.TopK}
+		if t.First.Filtered || len(t.Also) > 0 {
+			i.Wants = func(x *exchange.Message) bool { return p.h.tracks.Judge(t, x) == state.Passes }
 		}
 		return i, true
 	}
-	s := m.sub.get()
-	if s == nil || !s.active {
+	s := m.Sub.Get()
+	if s == nil || !s.Active {
 		return i, false
 	}
 	subs := p.h.fan.sharing(s, topic)
-	i = ranked.Interest{Profile: s.c.profile, TopK: mostOf(subs)}
-	if s.filtered || len(subs) > 1 {
-		i.Wants = func(x *exchange.Message) bool { return wantedBy(subs, x) }
+	i = ranked.Interest{Profile: s.Conn.Profile, TopK: state.MostOf(subs)}
+	if s.Filtered || len(subs) > 1 {
+		i.Wants = func(x *exchange.Message) bool { return state.WantedBy(subs, x) }
 	}
 	return i, true
 }
 
 // Send implements ranked.Delivery.
-func (p rankPort) Send(m rankMember, picks []ranked.Pick) (ok bool) {
-	t, s := m.track.get(), m.sub.get()
-	var c *conn
-	var subs []*sub
+func (p rankPort) Send(m state.RankMember, picks []ranked.Pick) (ok bool) {
+	t, s := m.Track.Get(), m.Sub.Get()
+	var c *state.Conn
+	var subs []*state.Subscription
 	var overflow wirev1.Overflow
 	switch {
 	case t != nil:
-		c, overflow = t.c, wirev1.Overflow(t.overflow)
-	case s != nil && s.active:
-		c, overflow = s.c, wirev1.Overflow(s.overflow)
+		c, overflow = t.Conn, wirev1.Overflow(t.Overflow)
+	case s != nil && s.Active:
+		c, overflow = s.Conn, wirev1.Overflow(s.Overflow)
 		if len(picks) > 0 {
 			subs = p.h.fan.sharing(s, picks[0].Message.Topic)
 		}
@@ -196,19 +159,19 @@ func (p rankPort) Send(m rankMember, picks []ranked.Pick) (ok bool) {
 }
 
 // Dropped implements ranked.Delivery.
-func (p rankPort) Dropped(why wirev1.Code, n int) { p.h.stats.Drops.add(why, uint64(n)) }
+func (p rankPort) Dropped(why wirev1.Code, n int) { p.h.stats.Drops.Add(why, uint64(n)) }
 
 // Unranked implements ranked.Delivery.
-func (p rankPort) Unranked(why wirev1.Code, n int) { p.h.stats.Unranked.add(why, uint64(n)) }
+func (p rankPort) Unranked(why wirev1.Code, n int) { p.h.stats.Unranked.Add(why, uint64(n)) }
 
 // rankedTrack is a track as package ranked sees it.
 type rankedTrack struct {
 	hub *Hub
-	t   *track
+	t   *state.Track
 }
 
 // of is good until it is asked for again.
-func (r *rankedTrack) of(t *track) *rankedTrack {
+func (r *rankedTrack) of(t *state.Track) *rankedTrack {
 	r.t = t
 	return r
 }
@@ -217,11 +180,11 @@ func (r *rankedTrack) of(t *track) *rankedTrack {
 func (r *rankedTrack) Outcome(m *exchange.Message) ranked.Outcome {
 	t := r.t
 	switch {
-	case t.cur != nil && t.cur.Has(m.Seq), t.win != nil && t.win.Find(m.Seq) != nil:
+	case t.Cursor != nil && t.Cursor.Has(m.Seq), t.Win != nil && t.Win.Find(m.Seq) != nil:
 		return ranked.Had
 	case r.hub.hasExpired(m):
 		return ranked.Expired
-	case r.hub.judge(t, m) == filtered:
+	case r.hub.tracks.Judge(t, m) == state.Filtered:
 		return ranked.Filtered
 	}
 	return ranked.Wanted
@@ -230,10 +193,10 @@ func (r *rankedTrack) Outcome(m *exchange.Message) ranked.Outcome {
 // WantsAll implements ranked.Track.
 func (r *rankedTrack) WantsAll(from, to uint64) bool {
 	t := r.t
-	if t.first.filtered || len(t.also) > 0 {
+	if t.First.Filtered || len(t.Also) > 0 {
 		return false
 	}
-	return t.cur == nil || t.cur.Missing(from, to) == to-from+1
+	return t.Cursor == nil || t.Cursor.Missing(from, to) == to-from+1
 }
 
 // Gap implements ranked.Track.
@@ -244,30 +207,30 @@ func (r *rankedTrack) Expire(m *exchange.Message) { r.hub.gaps.expired(r.t, m) }
 
 // arrived has a ranked track wait for the ranking of a range that has come, if that has
 // candidates for it, and is not what was missing of an order.
-func (d *rankedDelivery) arrived(t *track, j *arrival) (waits bool) {
-	r := t.rank
+func (d *rankedDelivery) arrived(t *state.Track, j *arrival) (waits bool) {
+	r := t.Rank
 	if _, ordered := r.Order.Next(); ordered || len(j.e.Messages) == 0 || !d.ranks(t) || d.unjudgedIn(t, j.e) {
 		return false
 	}
 	if j.ranking == nil {
-		j.ranking = d.room.CandidatesOf(j.e, d.hub.topics.policy(t.topic))
+		j.ranking = d.room.CandidatesOf(j.e, d.hub.topics.Policy(t.Topic))
 	}
-	return d.room.Ask(j.ranking, r, rankMember{track: t.ref()}, t.c.profile, t.pos, d.seen.of(t))
+	return d.room.Ask(j.ranking, r, state.RankMember{Track: t.Ref()}, t.Conn.Profile, t.Pos, d.seen.of(t))
 }
 
 // unjudgedIn reports whether the range was asked for before a content filter was known.
-func (d *rankedDelivery) unjudgedIn(t *track, e *exchange.Range) bool {
-	if !t.first.filtered && len(t.also) == 0 {
+func (d *rankedDelivery) unjudgedIn(t *state.Track, e *exchange.Range) bool {
+	if !t.First.Filtered && len(t.Also) == 0 {
 		return false
 	}
 	d.hub.addCost(len(e.Messages))
-	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.pos && d.hub.judge(t, m) == unjudged })
+	return slices.ContainsFunc(e.Messages, func(m *exchange.Message) bool { return m.Seq > t.Pos && d.hub.tracks.Judge(t, m) == state.Unjudged })
 }
 
 // goOn has a ranked track go on, and says how much it did.
-func (d *rankedDelivery) goOn(t *track) (done int) {
-	r := t.rank
-	switch r.Step(t.rng != nil) {
+func (d *rankedDelivery) goOn(t *state.Track) (done int) {
+	r := t.Rank
+	switch r.Step(t.Range != nil) {
 	case ranked.Wait:
 		return 0
 	case ranked.Read:
@@ -276,30 +239,30 @@ func (d *rankedDelivery) goOn(t *track) (done int) {
 	case ranked.TakeUp:
 		l, e := r.TakeUp()
 		d.hub.replay.holdRange(t, e)
-		t.pos = d.room.LineUp(l, r, t.pos, d.seen.of(t))
+		t.Pos = d.room.LineUp(l, r, t.Pos, d.seen.of(t))
 	case ranked.LineUp:
-		if d.unjudgedIn(t, t.rng) {
+		if d.unjudgedIn(t, t.Range) {
 			d.hub.replay.releaseRange(t)
 			d.hub.replay.readLater(t)
 			d.hub.replay.enqueue(t)
 			return 1
 		}
-		t.pos = d.room.LineUp(ranked.Unranked[rankMember](t.rng.Messages), r, t.pos, d.seen.of(t))
+		t.Pos = d.room.LineUp(ranked.Unranked[state.RankMember](t.Range.Messages), r, t.Pos, d.seen.of(t))
 	case ranked.HandOn:
 	}
 	return 1 + d.handOn(t)
 }
 
 // handOn hands on some of a track's order, and says how many.
-func (d *rankedDelivery) handOn(t *track) (done int) {
-	o := &t.rank.Order
-	for most := d.hub.replay.turnOf(t.c, t.ack); done < most; done++ {
+func (d *rankedDelivery) handOn(t *state.Track) (done int) {
+	o := &t.Rank.Order
+	for most := d.hub.replay.turnOf(t.Conn, t.ACK); done < most; done++ {
 		next, ok := o.Next()
 		if !ok {
 			d.ends(t)
 			return done
 		}
-		m, elsewhere := ranked.Find(t.rng, next.Seq)
+		m, elsewhere := ranked.Find(t.Range, next.Seq)
 		switch {
 		case elsewhere:
 			d.hub.replay.releaseRange(t)
@@ -321,7 +284,7 @@ func (d *rankedDelivery) handOn(t *track) (done int) {
 		case ranked.Wanted, ranked.Filtered:
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
-		if d.hub.drained(t.c) {
+		if d.hub.drained(t.Conn) {
 			why = d.hub.deliver(t, m, next.Mark)
 		}
 		if why != wirev1.Code_CODE_OK {
@@ -335,8 +298,8 @@ func (d *rankedDelivery) handOn(t *track) (done int) {
 }
 
 // ends decides how it goes on behind an order.
-func (d *rankedDelivery) ends(t *track) {
-	if t.rng == nil {
+func (d *rankedDelivery) ends(t *state.Track) {
+	if t.Range == nil {
 		d.hub.replay.enqueue(t)
 		return
 	}

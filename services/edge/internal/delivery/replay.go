@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
@@ -30,24 +31,24 @@ const (
 type replayer struct {
 	hub      *Hub
 	runnable walk.FIFO[runner] // behind, and able to go on
-	reads    replay.Reads[trackRef]
+	reads    replay.Reads[state.TrackRef]
 	pace     replay.Pace
 	pinned   int // ranges held by tracks
 }
 
 // enqueue puts a track that is behind in line.
-func (r *replayer) enqueue(t *track) {
+func (r *replayer) enqueue(t *state.Track) {
 	r.hub.lagging.add(t)
-	if !t.runs && !t.held && !t.told {
-		t.runs = true
-		r.runnable.Push(runner{t: t.ref()})
+	if !t.Runs && !t.Held && !t.Told {
+		t.Runs = true
+		r.runnable.Push(runner{t: t.Ref()})
 	}
 }
 
 // enqueueGroup puts a member with messages that wait in line.
-func (r *replayer) enqueueGroup(n *member) {
-	if !n.runs {
-		n.runs = true
+func (r *replayer) enqueueGroup(n *state.Member) {
+	if !n.Runs {
+		n.Runs = true
 		r.runnable.Push(runner{g: n})
 	}
 }
@@ -62,22 +63,22 @@ func (r *replayer) slice() int {
 		return 0
 	}
 	if g := next.g; g != nil {
-		return 1 + r.hub.groups.handOn(g, r.turnOf(g.c, g.ACK))
+		return 1 + r.hub.groups.handOn(g, r.turnOf(g.Owner, g.ACK))
 	}
-	t := next.t.get()
+	t := next.t.Get()
 	if t == nil {
 		return 1
 	}
-	t.runs = false
-	if !t.behind || t.reading || t.told || t.c.draining || t.c.state != stateOpen {
+	t.Runs = false
+	if !t.Behind || t.Reading || t.Told || t.Conn.Draining || t.Conn.Phase != state.Open {
 		return 1
 	}
-	if t.rank != nil {
+	if t.Rank != nil {
 		n := r.hub.ranked.goOn(t)
 		r.pace.Spend(n)
 		return 1 + n
 	}
-	if t.rng == nil {
+	if t.Range == nil {
 		r.ask(t)
 		return 1
 	}
@@ -88,17 +89,17 @@ func (r *replayer) slice() int {
 
 // ask reads on from the log, when windows and queue have room and no other track waits for the
 // same.
-func (r *replayer) ask(t *track) {
-	if t.retryAt > r.hub.now && !t.few {
+func (r *replayer) ask(t *state.Track) {
+	if t.RetryAt > r.hub.now && !t.Few {
 		return
 	}
 	room := r.roomToRead(t)
-	if !room.Some || !room.Enough && !t.waited() {
+	if !room.Some || !room.Enough && !t.Waited() {
 		r.waitFor(t)
 		switch {
 		case room.Some:
 			r.readFewSoon(t)
-		case !t.few:
+		case !t.Few:
 			// whoever waits for little room keeps its place: others may use up each bit of it at
 			// once
 			r.noRetry(t)
@@ -108,26 +109,23 @@ func (r *replayer) ask(t *track) {
 	if room.Enough {
 		r.noRetry(t)
 	}
-	from, size := t.pos+1, r.hub.lim.ReadBytes
-	if t.rank != nil {
+	from, size := t.Pos+1, r.hub.lim.ReadBytes
+	if t.Rank != nil {
 		size = max(size, rankReadBytes)
-		if next, ordered := t.rank.Order.Next(); ordered {
+		if next, ordered := t.Rank.Order.Next(); ordered {
 			from = next.Seq
 		}
 	}
 	r.read(t, from, size)
 }
 
-// waited says that the track goes on, with whatever room its window has, until that is full.
-func (t *track) waited() bool { return t.few && t.retryAt == 0 }
-
 // roomToRead is the room for messages that are behind.
-func (r *replayer) roomToRead(t *track) replay.Room {
-	c := t.c
-	room := replay.Room{Some: r.hub.drained(c) && r.near(t, t.pos+1), Enough: true}
-	if t.ack {
-		if room = room.In(c.window, c.unacked); t.window > 0 {
-			room = room.In(uint32(t.window), t.unacked)
+func (r *replayer) roomToRead(t *state.Track) replay.Room {
+	c := t.Conn
+	room := replay.Room{Some: r.hub.drained(c) && r.near(t, t.Pos+1), Enough: true}
+	if t.ACK {
+		if room = room.In(c.Window, c.Unacked); t.Window > 0 {
+			room = room.In(uint32(t.Window), t.Unacked)
 		}
 	}
 	return room
@@ -135,11 +133,11 @@ func (r *replayer) roomToRead(t *track) replay.Room {
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
-	ts := r.hub.topics.byName.Get(e.Topic)
+	ts := r.hub.topics.ByName.Get(e.Topic)
 	if ts == nil {
 		return
 	}
-	if waiting := r.reads.Arrived(&ts.reads, e.From); len(waiting) > 0 {
+	if waiting := r.reads.Arrived(&ts.Reads, e.From); len(waiting) > 0 {
 		r.hub.jobs.Push(&arrival{e: e, waiting: waiting})
 	}
 }
@@ -147,26 +145,27 @@ func (r *replayer) ranged(e *exchange.Range) {
 // arrival gives a range to those who wait for it, some at a time.
 type arrival struct {
 	e       *exchange.Range
-	waiting []trackRef
-	members []rankMember                // instead: the tracks that wait for a window that has ended
-	ranking *ranked.Ranking[rankMember] // of those that are ranked; nil: none is
+	waiting []state.TrackRef
+	// instead: the tracks that wait for a window that has ended
+	members []state.RankMember
+	ranking *ranked.Ranking[state.RankMember] // of those that are ranked; nil: none is
 }
 
 func (j *arrival) remaining() int { return len(j.waiting) + len(j.members) }
 
 // next takes the next one that waits; there must be one.
-func (j *arrival) next() (t trackRef) {
+func (j *arrival) next() (t state.TrackRef) {
 	if len(j.waiting) > 0 {
 		t, j.waiting = j.waiting[0], j.waiting[1:]
 	} else {
-		t, j.members = j.members[0].track, j.members[1:]
+		t, j.members = j.members[0].Track, j.members[1:]
 	}
 	return t
 }
 
 func (j *arrival) step(h *Hub) bool {
 	for n := 0; n < fanSlice && j.remaining() > 0; n += 1 + h.takeCost() {
-		if t := j.next().get(); t != nil {
+		if t := j.next().Get(); t != nil {
 			h.replay.arrived(t, j)
 		}
 	}
@@ -179,35 +178,35 @@ func (j *arrival) step(h *Hub) bool {
 	return true
 }
 
-func (r *replayer) arrived(t *track, j *arrival) {
+func (r *replayer) arrived(t *state.Track, j *arrival) {
 	e := j.e
-	t.reading = false
-	if t.trackMore.first != 0 {
+	t.Reading = false
+	if t.TrackMore.First != 0 {
 		r.firstArrived(t, e)
 		return
 	}
-	r.hub.tracks.less(t)
-	if !t.behind {
+	r.hub.tracks.Less(t)
+	if !t.Behind {
 		return
 	}
-	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.epoch {
+	if e.Err != nil && code.Of(e.Err) != wirev1.Code_CODE_EPOCH_CHANGED || e.Epoch < t.Epoch {
 		r.readLater(t)
 		return
 	}
 	switch {
-	case t.epoch == 0:
+	case t.Epoch == 0:
 		r.hub.learnEpoch(t, e.Epoch)
-	case t.told && e.Epoch > t.epoch:
+	case t.Told && e.Epoch > t.Epoch:
 		return // it asks again
-	case e.Epoch > t.epoch:
+	case e.Epoch > t.Epoch:
 		r.hub.newEpoch(t, e.Epoch, 0)
-		t.behind = true
+		t.Behind = true
 	case e.Err != nil:
 		r.readLater(t)
 		return
 	}
-	if e.Err == nil && e.From <= t.pos+1 {
-		if t.rank != nil && r.hub.ranked.arrived(t, j) {
+	if e.Err == nil && e.From <= t.Pos+1 {
+		if t.Rank != nil && r.hub.ranked.arrived(t, j) {
 			return
 		}
 		r.holdRange(t, e)
@@ -216,65 +215,65 @@ func (r *replayer) arrived(t *track, j *arrival) {
 }
 
 // holdRange has a track hand on what is in a range.
-func (r *replayer) holdRange(t *track, e *exchange.Range) {
+func (r *replayer) holdRange(t *state.Track, e *exchange.Range) {
 	r.releaseRange(t)
-	more := r.hub.tracks.more(t)
-	more.rng, more.rngAt = e, 0
+	more := r.hub.tracks.More(t)
+	more.Range, more.RangeAt = e, 0
 	r.pinned++
 }
 
 // putOff has a track wait that found no room for the next message of its range.
-func (r *replayer) putOff(t *track, why wirev1.Code) {
+func (r *replayer) putOff(t *state.Track, why wirev1.Code) {
 	r.waitFor(t)
 	if why == wirev1.Code_CODE_MEMORY_BUDGET {
 		r.readLater(t) // its own queue may be empty, so that nothing opens it
 	}
-	if t.c.out.IsStalled() || r.pinned > pinnedRanges {
+	if t.Conn.Out.IsStalled() || r.pinned > pinnedRanges {
 		r.releaseRange(t)
 	}
 }
 
-func (r *replayer) readLater(t *track) {
-	more := r.hub.tracks.more(t)
-	more.retryAt, more.few = r.hub.now+int64(readAgain), false
-	r.hub.wheel.Sooner(t.c.slot, t.retryAt)
+func (r *replayer) readLater(t *state.Track) {
+	more := r.hub.tracks.More(t)
+	more.RetryAt, more.Few = r.hub.now+int64(readAgain), false
+	r.hub.wheel.Sooner(t.Conn.Slot, t.RetryAt)
 }
 
 // readFewSoon has the track go on with little room in its window, unless there is more of it
 // before.
-func (r *replayer) readFewSoon(t *track) {
-	if t.retryAt == 0 && !t.few {
-		more := r.hub.tracks.more(t)
-		more.few, more.retryAt = true, r.hub.now+int64(fewAfter)
-		r.hub.wheel.Sooner(t.c.slot, more.retryAt)
+func (r *replayer) readFewSoon(t *state.Track) {
+	if t.RetryAt == 0 && !t.Few {
+		more := r.hub.tracks.More(t)
+		more.Few, more.RetryAt = true, r.hub.now+int64(fewAfter)
+		r.hub.wheel.Sooner(t.Conn.Slot, more.RetryAt)
 	}
 }
 
-func (r *replayer) noRetry(t *track) {
-	if t.retryAt != 0 || t.few {
-		more := r.hub.tracks.more(t)
-		more.retryAt, more.few = 0, false
-		r.hub.tracks.less(t)
+func (r *replayer) noRetry(t *state.Track) {
+	if t.RetryAt != 0 || t.Few {
+		more := r.hub.tracks.More(t)
+		more.RetryAt, more.Few = 0, false
+		r.hub.tracks.Less(t)
 	}
 }
 
 // handOn gives the track some of its range.
-func (r *replayer) handOn(t *track) (done int) {
-	for most := r.turnOf(t.c, t.ack); done < most; t.trackMore.rngAt++ {
-		if t.rngAt == len(t.rng.Messages) {
+func (r *replayer) handOn(t *state.Track) (done int) {
+	for most := r.turnOf(t.Conn, t.ACK); done < most; t.TrackMore.RangeAt++ {
+		if t.RangeAt == len(t.Range.Messages) {
 			r.rangeEnds(t)
 			return done
 		}
-		m := t.rng.Messages[t.rngAt]
-		if m.Seq <= t.pos {
+		m := t.Range.Messages[t.RangeAt]
+		if m.Seq <= t.Pos {
 			continue
 		}
 		done++
-		if m.Seq > t.pos+1 {
-			r.hub.gaps.addGap(t, t.pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
+		if m.Seq > t.Pos+1 {
+			r.hub.gaps.addGap(t, t.Pos+1, m.Seq-1, wirev1.Code_CODE_RETENTION)
 		}
 		why := wirev1.Code_CODE_QUEUE_FULL
-		if r.hub.drained(t.c) {
+		if r.hub.drained(t.Conn) {
 			why = r.hub.take(t, m)
 		}
 		if why == wirev1.Code_CODE_FILTERED { // the range was asked for before the filter was known
@@ -294,55 +293,55 @@ func (r *replayer) handOn(t *track) (done int) {
 
 // rangeEnds decides how it goes on behind a range: the track is level with the live stream, or
 // reads again.
-func (r *replayer) rangeEnds(t *track) {
-	rng, ts := t.rng, t.topic
+func (r *replayer) rangeEnds(t *state.Track) {
+	rng, ts := t.Range, t.Topic
 	r.releaseRange(t)
-	if rng.Oldest > t.pos+1 {
-		r.hub.gaps.addGap(t, t.pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
+	if rng.Oldest > t.Pos+1 {
+		r.hub.gaps.addGap(t, t.Pos+1, rng.Oldest-1, wirev1.Code_CODE_RETENTION)
 	}
 	head := rng.Head
-	if ts.epoch == t.epoch {
-		head = max(head, ts.last)
+	if ts.Epoch == t.Epoch {
+		head = max(head, ts.Last)
 	}
 	switch {
-	case t.pos < head && len(rng.Messages) == 0:
+	case t.Pos < head && len(rng.Messages) == 0:
 		r.readLater(t) // the log is not as far as it says: don't spin
-	case t.pos < head && t.rank != nil && t.rank.Level && r.hub.ranked.ranks(t):
+	case t.Pos < head && t.Rank != nil && t.Rank.Level && r.hub.ranked.ranks(t):
 		r.hub.ranked.await(t)
-	case t.pos < head:
+	case t.Pos < head:
 		r.enqueue(t)
-	case ts.epoch > t.epoch:
-		r.hub.newEpoch(t, ts.epoch, 0)
+	case ts.Epoch > t.Epoch:
+		r.hub.newEpoch(t, ts.Epoch, 0)
 		r.hub.fallBehind(t)
 	default:
-		t.behind = false
+		t.Behind = false
 		r.noRetry(t)
 		r.hub.stats.Resumed++
 	}
 }
 
-func (r *replayer) releaseRange(t *track) {
-	if t.rng != nil {
-		more := r.hub.tracks.more(t)
-		more.rng, more.rngAt = nil, 0
+func (r *replayer) releaseRange(t *state.Track) {
+	if t.Range != nil {
+		more := r.hub.tracks.More(t)
+		more.Range, more.RangeAt = nil, 0
 		r.pinned--
-		r.hub.tracks.less(t)
+		r.hub.tracks.Less(t)
 	}
 }
 
 // waitFor makes the track wait until a window or the queue opens.
-func (r *replayer) waitFor(t *track) {
-	if !t.waits {
-		t.waits = true
-		t.c.waiting++
+func (r *replayer) waitFor(t *state.Track) {
+	if !t.Waits {
+		t.Waits = true
+		t.Conn.Waiting++
 	}
 	r.tendFirst(t)
 }
 
-func (r *replayer) notWaiting(t *track) {
-	if t.waits {
-		t.waits = false
-		t.c.waiting--
+func (r *replayer) notWaiting(t *state.Track) {
+	if t.Waits {
+		t.Waits = false
+		t.Conn.Waiting--
 	}
 }
 
@@ -359,53 +358,53 @@ func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.pace
 // attempts are used up and it is a dead letter.
 
 // near reports whether seq is near enough to the first message that is not settled to be sent.
-func (r *replayer) near(t *track, seq uint64) bool {
-	return t.cur == nil || seq <= t.cur.Floor+uint64(r.hub.lim.Span)
+func (r *replayer) near(t *state.Track, seq uint64) bool {
+	return t.Cursor == nil || seq <= t.Cursor.Floor+uint64(r.hub.lim.Span)
 }
 
 // stands reports whether the track stands still behind a message that is not settled.
-func (r *replayer) stands(t *track) bool { return t.cur != nil && !r.near(t, t.pos+1) }
+func (r *replayer) stands(t *state.Track) bool { return t.Cursor != nil && !r.near(t, t.Pos+1) }
 
 // tendFirst has the message read that a track stands still behind, unless it is with the client, or
 // on its way.
-func (r *replayer) tendFirst(t *track) {
-	c := t.c
+func (r *replayer) tendFirst(t *state.Track) {
+	c := t.Conn
 	switch {
-	case !t.ack || t.reading || t.told || t.held || c.state != stateOpen || c.draining || t.retryAt > r.hub.now || !r.stands(t):
+	case !t.ACK || t.Reading || t.Told || t.Held || c.Phase != state.Open || c.Draining || t.RetryAt > r.hub.now || !r.stands(t):
 		return
-	case c.unacked >= c.window || t.window > 0 && t.unacked >= uint32(t.window) || !r.hub.drained(c):
+	case c.Unacked >= c.Window || t.Window > 0 && t.Unacked >= uint32(t.Window) || !r.hub.drained(c):
 		return // wake comes here again
 	}
-	first := t.cur.Floor + 1
-	if t.win != nil && t.win.Find(first) != nil {
+	first := t.Cursor.Floor + 1
+	if t.Win != nil && t.Win.Find(first) != nil {
 		return
 	}
 	r.hub.stats.StandStills++
-	r.hub.tracks.more(t).first = first
+	r.hub.tracks.More(t).First = first
 	r.read(t, first, 1)
 }
 
 // read asks for a range of the topic's log from a seq on, unless another track waits for the same.
-func (r *replayer) read(t *track, from uint64, size int) {
-	ts := t.topic
-	r.hub.tracks.more(t).asked, t.reading = from, true
-	if r.reads.Wait(&ts.reads, from, t.ref()) {
+func (r *replayer) read(t *state.Track, from uint64, size int) {
+	ts := t.Topic
+	r.hub.tracks.More(t).Asked, t.Reading = from, true
+	if r.reads.Wait(&ts.Reads, from, t.Ref()) {
 		r.hub.stats.LogReads++
-		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.name), t.epoch, from, 0, size)
+		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.Name()), t.Epoch, from, 0, size)
 	}
 }
 
 // firstArrived goes on with what tendFirst asked for.
-func (r *replayer) firstArrived(t *track, e *exchange.Range) {
-	first := t.trackMore.first
-	r.hub.tracks.more(t).first = 0
+func (r *replayer) firstArrived(t *state.Track, e *exchange.Range) {
+	first := t.TrackMore.First
+	r.hub.tracks.More(t).First = 0
 	switch {
-	case e.Epoch > t.epoch && (e.Err == nil || code.Of(e.Err) == wirev1.Code_CODE_EPOCH_CHANGED):
+	case e.Epoch > t.Epoch && (e.Err == nil || code.Of(e.Err) == wirev1.Code_CODE_EPOCH_CHANGED):
 		r.hub.newEpoch(t, e.Epoch, 0)
-		t.behind = true
-	case e.Err != nil || e.Epoch < t.epoch:
+		t.Behind = true
+	case e.Err != nil || e.Epoch < t.Epoch:
 		r.readLater(t)
-	case !r.stands(t) || t.cur.Floor+1 != first: // settled meanwhile
+	case !r.stands(t) || t.Cursor.Floor+1 != first: // settled meanwhile
 	case len(e.Messages) > 0 && e.Messages[0].Seq == first:
 		r.sendAgain(t, e.Messages[0])
 	case e.Oldest > first:
@@ -415,49 +414,49 @@ func (r *replayer) firstArrived(t *track, e *exchange.Range) {
 	default:
 		r.readLater(t) // the log is not as far as it says
 	}
-	if t.behind {
+	if t.Behind {
 		r.enqueue(t)
 	}
-	r.hub.tracks.less(t)
-	r.hub.waker.wake(t.c)
+	r.hub.tracks.Less(t)
+	r.hub.waker.wake(t.Conn)
 }
 
 // sendAgain sends a message to the client again that had left the window un-ACKed, or gives it up.
-func (r *replayer) sendAgain(t *track, m *exchange.Message) {
-	c, attempts := t.c, t.cur.Attempts(m.Seq)
+func (r *replayer) sendAgain(t *state.Track, m *exchange.Message) {
+	c, attempts := t.Conn, t.Cursor.Attempts(m.Seq)
 	switch {
 	case r.hub.hasExpired(m):
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 		return
-	case attempts >= r.hub.topics.policy(t.topic).MaxAttempts:
+	case attempts >= r.hub.topics.Policy(t.Topic).MaxAttempts:
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		return
 	}
-	switch r.hub.judge(t, m) {
-	case filtered:
+	switch r.hub.tracks.Judge(t, m) {
+	case state.Filtered:
 		r.hub.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_FILTERED)
 		return
-	case unjudged:
+	case state.Unjudged:
 		r.readLater(t)
 		return
 	}
-	if c.unacked >= c.window || r.hub.full(c, len(m.Frame)) != wirev1.Code_CODE_OK {
+	if c.Unacked >= c.Window || r.hub.full(c, len(m.Frame)) != wirev1.Code_CODE_OK {
 		r.readLater(t)
 		return
 	}
-	if t.win != nil {
-		c.timedOut -= min(c.timedOut, uint32(t.win.Unpark(false, m.Seq, nil)))
+	if t.Win != nil {
+		c.TimedOut -= min(c.TimedOut, uint32(t.Win.Unpark(false, m.Seq, nil)))
 	}
 	r.hub.windows.add(t, m, uint16(min(attempts, 65535)))
-	t.win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
-	it := sendq.Redelivery(m, &t.Stream, t.kind != kindPlain, uint16(min(attempts, 65535)))
+	t.Win.Find(m.Seq).Sends = 1 // so that a late ACK of what was sent before counts
+	it := sendq.Redelivery(m, &t.Stream, t.Kind != state.KindPlain, uint16(min(attempts, 65535)))
 	r.hub.push(c, &it)
 	r.hub.sessions.cursorChanged(t)
 }
 
 // exhausted makes a message a dead letter of the session that is not sent any more, and says so.
-func (r *replayer) exhausted(t *track, m *exchange.Message, attempts uint32, why wirev1.Code) {
-	r.hub.stats.Drops.add(why, 1)
+func (r *replayer) exhausted(t *state.Track, m *exchange.Message, attempts uint32, why wirev1.Code) {
+	r.hub.stats.Drops.Add(why, 1)
 	r.hub.sessions.giveUp(t, m, attempts, why)
-	r.hub.control(t.c, wirev1.FrameType_FRAME_TYPE_PROGRESS, r.hub.gaps.progress(t, m.Seq, m.Seq, why))
+	r.hub.control(t.Conn, wirev1.FrameType_FRAME_TYPE_PROGRESS, r.hub.gaps.progress(t, m.Seq, m.Seq, why))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
@@ -46,10 +47,10 @@ func newRooms(h *Hub) rooms {
 // connections that have not ended.
 type port struct{ h *Hub }
 
-func (p port) conn(at exchange.Conn) *conn { return p.h.conns.get(at.Slot) }
+func (p port) conn(at exchange.Conn) *state.Conn { return p.h.conns.Get(at.Slot) }
 
 // ControlBytes implements claims.Delivery.
-func (p port) ControlBytes(at exchange.Conn) int { return p.conn(at).out.Answers() }
+func (p port) ControlBytes(at exchange.Conn) int { return p.conn(at).Out.Answers() }
 
 // ClaimState implements claims.Delivery.
 func (p port) ClaimState(at exchange.Conn, st *wirev1.ClaimState) {
@@ -62,29 +63,29 @@ func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 }
 
 // Slots implements presence.Delivery and others.
-func (p port) Slots() uint32 { return p.h.conns.len() }
+func (p port) Slots() uint32 { return p.h.conns.Len() }
 
 // OpenConn implements presence.Delivery.
 func (p port) OpenConn(slot uint32) (at exchange.Conn, open bool) {
-	c := p.h.conns.get(slot)
-	return p.h.handle(c), c.state == stateOpen
+	c := p.h.conns.Get(slot)
+	return p.h.handle(c), c.Phase == state.Open
 }
 
 // Subscriptions implements presence.Delivery.
 func (p port) Subscriptions(at exchange.Conn) (alone, shared int) {
 	c := p.conn(at)
-	return c.subs.Len(), len(c.groups)
+	return c.Subs.Len(), len(c.Groups)
 }
 
 // Subscription implements presence.Delivery.
 func (p port) Subscription(at exchange.Conn, shared bool, i int) presence.Subscription {
 	c := p.conn(at)
 	if shared {
-		g := c.groups[i]
+		g := c.Groups[i]
 		return presence.Subscription{Filter: g.Filter, Wildcard: topic.IsFilter(g.Filter), Since: g.Since, Counts: g.Counts()}
 	}
-	s := c.subs.At(i)
-	return presence.Subscription{Filter: s.filter(), Wildcard: s.wildcard, Since: s.since, Counts: s.active && s.open && !s.dead}
+	s := c.Subs.At(i)
+	return presence.Subscription{Filter: s.Filter(), Wildcard: s.Wildcard, Since: s.Since, Counts: s.Active && s.Open && !s.Dead}
 }
 
 // ConnectionID implements presence.Delivery.
@@ -93,9 +94,9 @@ func (p port) ConnectionID(at exchange.Conn) uint64 { return p.h.connID(p.conn(a
 // Member implements presence.Delivery.
 func (p port) Member(at exchange.Conn, m *reports.Member) {
 	c := p.conn(at)
-	m.ClientId, m.ConnectedAt = strings.Clone(c.clientID), c.since
-	if c.sess != nil {
-		m.User, m.Session = c.sess.User, c.sess.Name
+	m.ClientId, m.ConnectedAt = strings.Clone(c.ClientID), c.Since
+	if c.Session != nil {
+		m.User, m.Session = c.Session.User, c.Session.Name
 	}
 }
 
@@ -106,30 +107,30 @@ func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) 
 
 // Client implements admin.Delivery.
 func (p port) Client(slot uint32) (clientID string, backend, is bool) {
-	c := p.h.conns.get(slot)
-	return c.clientID, c.backend, c.state == stateOpen || c.state == stateWaiting
+	c := p.h.conns.Get(slot)
+	return c.ClientID, c.Backend, c.Phase == state.Open || c.Phase == state.Waiting
 }
 
 // CloseSlot implements admin.Delivery.
 func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
-	p.h.fail(p.h.conns.get(slot), why, reason)
+	p.h.fail(p.h.conns.Get(slot), why, reason)
 }
 
 // SetProfile implements admin.Delivery.
 func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
-	p.h.setProfile(p.h.conns.get(slot), profile)
+	p.h.setProfile(p.h.conns.Get(slot), profile)
 }
 
 // State implements departure.Delivery.
 func (p port) State(slot uint32) departure.State {
-	switch c := p.h.conns.get(slot); {
-	case c.state == stateFree || c.state == stateClosing:
+	switch c := p.h.conns.Get(slot); {
+	case c.Phase == state.Free || c.Phase == state.Closing:
 		return departure.Gone
-	case c.state == stateWaiting:
+	case c.Phase == state.Waiting:
 		return departure.Waiting
-	case c.state != stateOpen:
+	case c.Phase != state.Open:
 		return departure.Early
-	case c.draining:
+	case c.Draining:
 		return departure.Going
 	}
 	return departure.Staying
@@ -137,11 +138,11 @@ func (p port) State(slot uint32) departure.State {
 
 // AskToGo implements departure.Delivery.
 func (p port) AskToGo(slot uint32, m *wirev1.GoAway, until int64) {
-	p.h.askToGo(p.h.conns.get(slot), m, until)
+	p.h.askToGo(p.h.conns.Get(slot), m, until)
 }
 
 // TurnAway implements departure.Delivery.
-func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.get(slot), m) }
+func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.Get(slot), m) }
 
 // Connections implements departure.Delivery.
 func (p port) Connections() int { return int(p.h.stats.Connections) }
@@ -152,9 +153,9 @@ func (p port) Now() int64 { return p.h.now }
 // Who implements report.Delivery.
 func (p port) Who(at exchange.Conn) report.Who {
 	c := p.conn(at)
-	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.clientID, Backend: c.backend}
-	if c.sess != nil {
-		w.User, w.Session = c.sess.User, c.sess.Name
+	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.ClientID, Backend: c.Backend}
+	if c.Session != nil {
+		w.User, w.Session = c.Session.User, c.Session.Name
 	}
 	return w
 }

@@ -185,7 +185,7 @@ func TestRunsAreCut(t *testing.T) {
 		if overflow == wirev1.Overflow_OVERFLOW_DEFAULT && s.Drops[wirev1.Code_CODE_QUEUE_FULL] != uint64(dropped) {
 			t.Fatalf("%d are missing, %v are counted", dropped, s.Drops)
 		}
-		if s.QueuedBytes != 0 || !w.h.conns.get(r.slot).out.IsEmpty() {
+		if s.QueuedBytes != 0 || !w.h.conns.Get(r.slot).Out.IsEmpty() {
 			t.Fatalf("%d bytes are queued still", s.QueuedBytes)
 		}
 	})

@@ -10,15 +10,15 @@ import (
 func TestSealedCountsAsQueued(t *testing.T) {
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
 	s, slot := newStream(10), slots[0]
-	c := h.conns.get(slot)
+	c := h.conns.Get(slot)
 	h.Sealed(slot, h.lim.QueueBytes)
 	if q := h.Stats().QueuedBytes; q != int64(h.lim.QueueBytes) {
 		t.Fatalf("%d bytes queued", q)
 	}
 	s.post(h) // an empty queue takes any
 	s.post(h) // and this one waits in the log
-	if c.waiting != 1 {
-		t.Fatalf("%d messages are queued, and %d tracks wait", c.out.Messages(), c.waiting)
+	if c.Waiting != 1 {
+		t.Fatalf("%d messages are queued, and %d tracks wait", c.Out.Messages(), c.Waiting)
 	}
 	if h.drained(c) {
 		t.Fatal("the queue is taken for short")
@@ -27,7 +27,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 	if !h.drained(c) || h.waker.walks.Len() != 1 {
 		t.Fatal("nobody goes on once the socket has taken the ciphertext")
 	}
-	if q := h.Stats().QueuedBytes; q != int64(c.out.Bytes()) {
-		t.Fatalf("%d bytes queued, want the %d of the queue", q, c.out.Bytes())
+	if q := h.Stats().QueuedBytes; q != int64(c.Out.Bytes()) {
+		t.Fatalf("%d bytes queued, want the %d of the queue", q, c.Out.Bytes())
 	}
 }

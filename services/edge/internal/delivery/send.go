@@ -2,12 +2,12 @@ package delivery
 
 import (
 	"time"
-	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 )
 
 const (
@@ -18,46 +18,39 @@ const (
 	closeTimeout = 2 * time.Second
 )
 
-// trackOf finds the track that a stream is the first field of; nil: the stream is nil.
-func trackOf(s *sendq.Stream) *track {
-	return (*track)(unsafe.Pointer(s))
-}
-
-var _ [0]struct{} = [unsafe.Offsetof(track{}.Stream)]struct{}{}
-
 // push queues an item for a connection.
-func (h *Hub) push(c *conn, it *sendq.Item) {
-	c.out.Push(h.queues, c.slot, it)
-	if c.out.IsStalled() {
+func (h *Hub) push(c *state.Conn, it *sendq.Item) {
+	c.Out.Push(h.queues, c.Slot, it)
+	if c.Out.IsStalled() {
 		h.warnSlow(c)
 	}
-	if !c.dirty {
-		h.conns.markDirty(c)
+	if !c.Dirty {
+		h.conns.MarkDirty(c)
 	}
 }
 
 // pushRuns queues runs of the messages in hand, which are sent as they are shared.
-func (f *fanout) pushRuns(c *conn, s *sendq.Stream, runs []sendq.Run) {
+func (f *fanout) pushRuns(c *state.Conn, s *sendq.Stream, runs []sendq.Run) {
 	for i := range runs {
 		it := runs[i].Item(s)
 		f.hub.push(c, &it)
 	}
-	c.out.ExpiresBy(f.expires)
+	c.Out.ExpiresBy(f.expires)
 }
 
 // control queues a frame of the edge's own.
-func (h *Hub) control(c *conn, t wirev1.FrameType, m proto.Message) {
+func (h *Hub) control(c *state.Conn, t wirev1.FrameType, m proto.Message) {
 	it := sendq.AnswerOf(h.queues.Encode(t, m))
 	h.push(c, &it)
 }
 
 // full reports whether a message of so many bytes must wait, and why. An empty queue takes any, if
 // the budget allows.
-func (h *Hub) full(c *conn, size int) wirev1.Code {
+func (h *Hub) full(c *state.Conn, size int) wirev1.Code {
 	switch {
-	case h.queues.Full(c.out, size, int(c.sealed)):
+	case h.queues.Full(c.Out, size, int(c.Sealed)):
 		return wirev1.Code_CODE_QUEUE_FULL
-	case !h.fitsBudget(c, size+c.out.Extra(1)):
+	case !h.fitsBudget(c, size+c.Out.Extra(1)):
 		return wirev1.Code_CODE_MEMORY_BUDGET
 	}
 	return wirev1.Code_CODE_OK
@@ -65,16 +58,16 @@ func (h *Hub) full(c *conn, size int) wirev1.Code {
 
 // fits reports whether the messages in hand may be queued together; where not, full says of each
 // alone.
-func (f *fanout) fits(c *conn) bool {
-	return f.hub.queues.Fits(c.out, len(f.ms), len(f.runs), f.bytes, int(c.sealed))
+func (f *fanout) fits(c *state.Conn) bool {
+	return f.hub.queues.Fits(c.Out, len(f.ms), len(f.runs), f.bytes, int(c.Sealed))
 }
 
 // drained reports whether the queue is short enough for more from the log.
-func (h *Hub) drained(c *conn) bool { return h.queues.Drained(c.out, int(c.sealed)) }
+func (h *Hub) drained(c *state.Conn) bool { return h.queues.Drained(c.Out, int(c.Sealed)) }
 
 // wakeDrained has those go on that wait for room in the queue, where there is some.
-func (h *Hub) wakeDrained(c *conn) {
-	if c.waiting > 0 && h.drained(c) {
+func (h *Hub) wakeDrained(c *state.Conn) {
+	if c.Waiting > 0 && h.drained(c) {
 		h.waker.wake(c)
 	}
 }
@@ -86,13 +79,13 @@ func (h *Hub) Deep(dst []uint32) []uint32 { return h.queues.Deep(dst) }
 // until the hub is used again, but to Gather for other connections. There are none where all that
 // was queued has expired.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
-	c := h.conns.get(slot)
-	if c.out.MayHaveExpired() {
+	c := h.conns.Get(slot)
+	if c.Out.MayHaveExpired() {
 		h.sending = true
 		h.skipExpired(c)
 		h.sending = false
 	}
-	g := c.out.Gather(dst)
+	g := c.Out.Gather(dst)
 	for it := g.Next(); it != nil; it = g.Next() {
 		g.Add(it, h.idsOf(it))
 	}
@@ -104,40 +97,40 @@ func (h *Hub) idsOf(it *sendq.Item) []uint32 {
 	if !it.NeedsIDs() {
 		return nil
 	}
-	h.ids = trackOf(it.Stream()).wanting(h.ids[:0], it.Message())
+	h.ids = state.TrackOf(it.Stream()).Wanting(h.ids[:0], it.Message())
 	return h.ids
 }
 
 // Wrote says that the first n bytes of what Gather gave for the connection have left for the
 // kernel.
 func (h *Hub) Wrote(slot uint32, n int) {
-	c := h.conns.get(slot)
+	c := h.conns.Get(slot)
 	held := h.holds(c)
 	h.queues.EndGathering()
 	h.sending = true
 	var sent sendq.Item
-	for it := c.out.First(); it != nil; it = c.out.First() {
-		if c.out.TakeSent(&n, h.idsOf(it), &sent) {
+	for it := c.Out.First(); it != nil; it = c.Out.First() {
+		if c.Out.TakeSent(&n, h.idsOf(it), &sent) {
 			h.onSent(c, &sent)
 			continue
 		}
 		if n > 0 {
-			c.out.BeginFirst(n, h.idsOf(it))
+			c.Out.BeginFirst(n, h.idsOf(it))
 		}
 		break
 	}
 	h.wakeDrained(c)
 	h.sending = false
-	if c.claims != nil {
-		h.rooms.claims.Flush(c.claims)
+	if c.Claims != nil {
+		h.rooms.claims.Flush(c.Claims)
 	}
 	if held && !h.holds(c) {
-		h.conns.resumed = append(h.conns.resumed, c.slot)
+		h.conns.Resumed = append(h.conns.Resumed, c.Slot)
 	}
 }
 
 // onSent is told of each item once all its bytes have left for the kernel.
-func (h *Hub) onSent(c *conn, it *sendq.Item) {
+func (h *Hub) onSent(c *state.Conn, it *sendq.Item) {
 	if it.Kind() != sendq.Message && it.Kind() != sendq.Rest {
 		return
 	}
@@ -152,8 +145,8 @@ func (h *Hub) onSent(c *conn, it *sendq.Item) {
 		}
 		return
 	}
-	t := trackOf(s)
-	if !t.follows() {
+	t := state.TrackOf(s)
+	if !t.Follows() {
 		return
 	}
 	for n := it.Count(); m != nil && n > 0; m, n = m.Next, n-1 {

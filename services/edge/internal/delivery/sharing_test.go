@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -58,7 +59,7 @@ func TestSubscriptionsOfASessionConflateTogether(t *testing.T) {
 type wish struct {
 	id     uint32
 	filter string
-	kind   trackKind
+	kind   state.Kind
 }
 
 // wishes of one connection.
@@ -72,9 +73,9 @@ func (all wishes) of(name string) (deliveries []string) {
 	for _, x := range all {
 		switch {
 		case !topic.Match(x.filter, name):
-		case x.kind == kindPlain:
+		case x.kind == state.KindPlain:
 			plain = true
-		case x.kind == kindSession:
+		case x.kind == state.KindSession:
 			session = append(session, x.id)
 		default:
 			deliveries = append(deliveries, fmt.Sprint([]uint32{x.id}))
@@ -104,12 +105,12 @@ func TestEphemeralMessagesComeOnceInEachDelivery(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "op") {
 			case 0, 1, 2:
-				x := wish{uint32(len(all)) + 1, rapid.SampledFrom(filters).Draw(t, "filter"), rapid.SampledFrom([]trackKind{kindPlain, kindSession, kindOwn}).Draw(t, "kind")}
+				x := wish{uint32(len(all)) + 1, rapid.SampledFrom(filters).Draw(t, "filter"), rapid.SampledFrom([]state.Kind{state.KindPlain, state.KindSession, state.KindOwn}).Draw(t, "kind")}
 				m := &wirev1.Subscribe{Id: x.id, Filter: x.filter, Ack: rapid.Bool().Draw(t, "ack")}
 				switch x.kind {
-				case kindSession:
+				case state.KindSession:
 					m.Start = wirev1.Start_START_SESSION
-				case kindOwn:
+				case state.KindOwn:
 					m.Start = wirev1.Start_START_EARLIEST
 				}
 				c.subscribe(m)

@@ -54,7 +54,7 @@ func TestSubscriptionWithManyTopicsBeginsInSlices(t *testing.T) {
 	if n := steps(h); n < 2*1000/teardownSlice {
 		t.Fatalf("1,000 topics began in %d slices", n)
 	}
-	if n := h.conns.get(slot).tracks.Len(); n != 1000 {
+	if n := h.conns.Get(slot).Tracks.Len(); n != 1000 {
 		t.Fatalf("%d topics", n)
 	}
 }
@@ -111,7 +111,7 @@ func TestUnsubscribingManyStaysLinear(t *testing.T) {
 	if got := h.Stats(); got.Subscriptions != 0 || got.Topics != 0 {
 		t.Fatalf("%d subscriptions and %d topics are left", got.Subscriptions, got.Topics)
 	}
-	if used := h.subSlab.Taken() + h.tracks.slab.Taken() + h.tracks.mores.Taken() + h.starter.pendings.Taken() + h.conns.mores.Taken(); used != 0 {
+	if used := h.subs.Slab.Taken() + h.tracks.Slab.Taken() + h.tracks.Mores.Taken() + h.starter.pendings.Taken() + h.conns.Mores.Taken(); used != 0 {
 		t.Fatalf("%d pieces of subscriptions that ended are left", used)
 	}
 }
@@ -194,9 +194,9 @@ func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 		h.Feed(slot, subscribe, 1)
 		for h.Work(4096) {
 		}
-		c := h.conns.get(slot)
+		c := h.conns.Get(slot)
 		h.SetTime(2_000_000_000, wallStart)
-		c.heard = h.ms
+		c.Heard = h.ms
 		h.SetTime(1, wallStart)
 	}
 	h.SetTime(2_600_000_000, wallStart)
@@ -223,7 +223,7 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 		},
 		func() (*Hub, uint32) {
 			h, _, slot := durableSession(t, 1)
-			h.conns.get(slot).window = n
+			h.conns.Get(slot).Window = n
 			for i := range n - 1 {
 				m := upstreamtest.Encode("room/0", upstreamtest.BaseEpoch, uint64(i+2), "hello")
 				h.Event(exchange.Live{Messages: []*exchange.Message{m}})
@@ -236,43 +236,43 @@ func TestManyTimersOfOneConnectionAreSliced(t *testing.T) {
 	}
 	for i, begin := range cases {
 		h, slot := begin()
-		c := h.conns.get(slot)
-		if c.unacked != n {
-			t.Fatalf("%d: %d messages are not ACKed", i, c.unacked)
+		c := h.conns.Get(slot)
+		if c.Unacked != n {
+			t.Fatalf("%d: %d messages are not ACKed", i, c.Unacked)
 		}
-		due := h.now + int64(h.topics.policy(c.tracks.At(0).topic).AckTimeout)
+		due := h.now + int64(h.topics.Policy(c.Tracks.At(0).Topic).AckTimeout)
 		h.SetTime(due+int64(Tick), wallStart)
-		c.heard = h.ms
+		c.Heard = h.ms
 		pass := func(what string, f func() bool) {
 			for more := true; more; {
-				before := c.out.Messages()
+				before := c.Out.Messages()
 				more = f()
-				if again := c.out.Messages() - before; again > timerSlice {
+				if again := c.Out.Messages() - before; again > timerSlice {
 					t.Fatalf("%d: %d messages came due in one go of %s", i, again, what)
 				}
 			}
 		}
 		pass("Tick", func() bool { return h.Tick(512) })
-		if c.out.Messages() == n || !c.visited {
+		if c.Out.Messages() == n || !c.Visited {
 			t.Fatalf("%d: Tick did all", i)
 		}
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.Messages() != n || c.visited {
-			t.Fatalf("%d: %d of %d messages go out again", i, c.out.Messages(), n)
+		if c.Out.Messages() != n || c.Visited {
+			t.Fatalf("%d: %d of %d messages go out again", i, c.Out.Messages(), n)
 		}
 		(&flusher{h: h}).flush()
 		h.SetTime(h.now+int64(Tick), wallStart)
 		pass("Tick", func() bool { return h.Tick(512) })
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.Len() != 0 {
-			t.Fatalf("%d: %d messages go out a third time at once", i, c.out.Len())
+		if c.Out.Len() != 0 {
+			t.Fatalf("%d: %d messages go out a third time at once", i, c.Out.Len())
 		}
 		h.SetTime(h.now+due, wallStart)
-		c.heard = h.ms
+		c.Heard = h.ms
 		pass("Tick", func() bool { return h.Tick(512) })
 		pass("Work", func() bool { return h.Work(1) })
-		if c.out.Messages() != n {
-			t.Fatalf("%d: the next time, %d of %d messages are due", i, c.out.Messages(), n)
+		if c.Out.Messages() != n {
+			t.Fatalf("%d: the next time, %d of %d messages are due", i, c.Out.Messages(), n)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -87,7 +88,7 @@ func TestDepthIsToldBeforeAnythingIsLost(t *testing.T) {
 
 func TestALevelIsToldAgainOnceTheQueueWasBelowHalfOfIt(t *testing.T) {
 	w, c, r := talks(t)
-	o := func() *sendq.Queue { return &w.h.conns.get(c.slot).out }
+	o := func() *sendq.Queue { return &w.h.conns.Get(c.slot).Out }
 	w.say(55)
 	w.h.Stalled(c.slot, Held{Memory: 4000})
 	for _, step := range []struct {
@@ -131,7 +132,7 @@ func TestCrossingsAreBounded(t *testing.T) {
 		c.got = nil
 	}
 	w.say(60)
-	for slot := range w.h.conns.len() {
+	for slot := range w.h.conns.Len() {
 		w.h.Stalled(slot, Held{Memory: 4000})
 	}
 	n := 0
@@ -149,7 +150,7 @@ func TestLagOfThoseThatWait(t *testing.T) {
 	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
 	c.expect("Subscribed 1 head=0")
 	c.slow = true
-	look := func() Stats {
+	look := func() counters.Stats {
 		w.pass(lagEvery + Tick)
 		w.h.Relieve()
 		w.settle()

@@ -3,8 +3,8 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -13,33 +13,22 @@ import (
 // starter begins subscriptions: it works out where each begins, answers, and makes its tracks.
 type starter struct {
 	hub      *Hub
-	pendings slab.Pool[pending]
-}
-
-// kindOf the track that a subscription has.
-func kindOf(st *starts.Start) trackKind {
-	switch st.Mode {
-	case wirev1.Start_START_LIVE:
-		return kindPlain
-	case wirev1.Start_START_SESSION:
-		return kindSession
-	}
-	return kindOwn
+	pendings slab.Pool[state.Pending]
 }
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is
 // new.
-func (b *starter) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
-	sess := s.c.sess
+func (b *starter) storeFirst(s *state.Subscription, w *meshv1.SessionWrite) bool {
+	sess := s.Conn.Session
 	if w == nil {
 		w = sess.Write()
 	}
-	sess.AddFilter(s.filter(), w)
+	sess.AddFilter(s.Filter(), w)
 	if len(w.Cursors) == 0 && len(w.AddFilters) == 0 {
 		return false
 	}
-	sess.Store(s.ref)
-	b.hub.mesh.Save(b.hub.handle(s.c), s.ref, w, true)
+	sess.Store(s.Ref)
+	b.hub.mesh.Save(b.hub.handle(s.Conn), s.Ref, w, true)
 	return true
 }
 
@@ -48,22 +37,22 @@ func (b *starter) storeFirst(s *sub, w *meshv1.SessionWrite) bool {
 // made some at a time; live messages wait meanwhile, so that none slips between.
 type activation struct {
 	hub     *Hub
-	c       *conn
+	c       *state.Conn
 	gen     uint32 // of the connection
-	sub     subRef
-	placing starts.Placing[trackRef]
+	sub     state.SubscriptionRef
+	placing starts.Placing[state.TrackRef]
 	at      int  // the next of the places to make a track at
 	begun   bool // it was answered
 }
 
 // activate goes on with an activation and says how much it did, and whether it is done.
 func (b *starter) activate(j *activation) (n int, done bool) {
-	s := j.sub.get()
-	if s == nil || s.dead || s.c.state != stateOpen {
+	s := j.sub.Get()
+	if s == nil || s.Dead || s.Conn.Phase != state.Open {
 		return b.undo(j)
 	}
 	for n < teardownSlice && !j.placing.Done() {
-		did, err := j.placing.Step(s.start, &s.answer, j, &b.hub.cost)
+		did, err := j.placing.Step(s.Start, &s.Answer, j, &b.hub.cost)
 		if n += did + b.hub.takeCost(); err != nil {
 			b.hub.refuseSub(s, err)
 			return n, false
@@ -84,10 +73,10 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 	if j.at < len(j.placing.Places) {
 		return n, false
 	}
-	s.active = true
-	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
-	if s.wildcard {
-		b.hub.wildcards.log.Add(s.handle())
+	s.Active = true
+	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
+	if s.Wildcard {
+		b.hub.wildcards.log.Add(s.Handle())
 	} else {
 		b.ownTrack(s)
 	}
@@ -95,87 +84,87 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 }
 
 // Filter implements starts.Delivery, as the others do.
-func (j *activation) Filter() string { return j.sub.s.filter() }
+func (j *activation) Filter() string { return j.sub.S.Filter() }
 
 // Shared is the track that the subscription will share.
-func (j *activation) Shared(topic string) (r trackRef, epoch, pos uint64, is bool) {
-	ts := j.hub.topics.byName.Get(topic)
+func (j *activation) Shared(topic string) (r state.TrackRef, epoch, pos uint64, is bool) {
+	ts := j.hub.topics.ByName.Get(topic)
 	if ts == nil {
 		return r, 0, 0, false
 	}
-	t := j.hub.tracks.sharedBy(j.sub.s, ts)
+	t := j.hub.tracks.SharedBy(j.sub.S, ts)
 	if t == nil {
 		return r, 0, 0, false
 	}
-	return t.ref(), t.epoch, t.pos, true
+	return t.Ref(), t.Epoch, t.Pos, true
 }
 
 // Hold has a track stay where it is.
-func (j *activation) Hold(r trackRef) (pos uint64, held bool) {
-	t := r.get()
+func (j *activation) Hold(r state.TrackRef) (pos uint64, held bool) {
+	t := r.Get()
 	if t == nil {
 		return 0, false
 	}
-	t.told = true
-	return t.pos, true
+	t.Told = true
+	return t.Pos, true
 }
 
 // Subscriptions of the connection.
-func (j *activation) Subscriptions() int { return j.c.subs.Len() }
+func (j *activation) Subscriptions() int { return j.c.Subs.Len() }
 
 // Awaits reports whether the i-th is a plain subscription with wildcards that has heard nothing yet
 // of a topic that matches: for it the topic appeared later, so that the track that they will share
 // starts at seq 1.
 func (j *activation) Awaits(i int, name string) bool {
-	s := j.c.subs.At(i)
-	return s.active && s.wildcard && s.kind == kindPlain && !s.headless && topic.Match(s.filter(), name)
+	s := j.c.Subs.At(i)
+	return s.Active && s.Wildcard && s.Kind == state.KindPlain && !s.Headless && topic.Match(s.Filter(), name)
 }
 
 // Session of the connection.
-func (j *activation) Session() *sessions.Session { return &j.c.sess.Session }
+func (j *activation) Session() *sessions.Session { return &j.c.Session.Session }
 
 // undo goes on with giving up an activation whose subscription is over: tracks that it shares go
 // on, and the session has the positions again that no track has taken up.
 func (b *starter) undo(j *activation) (n int, done bool) {
-	if j.c.gen != j.gen || j.c.state != stateOpen {
+	if j.c.Gen != j.gen || j.c.Phase != state.Open {
 		return 1, true // its tracks are gone, or are going
 	}
 	for ; n < teardownSlice && j.at < len(j.placing.Places); n++ {
 		p := &j.placing.Places[j.at]
 		j.at++
-		b.goOn(p.Shared.get())
+		b.goOn(p.Shared.Get())
 		if p.Cursor != nil && !p.Fresh {
-			j.c.sess.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
+			j.c.Session.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
 	return n + 1, j.at == len(j.placing.Places)
 }
 
 // answerAt answers Subscribed, for a session once its first positions are stored.
-func (b *starter) answerAt(s *sub, first *meshv1.SessionWrite) {
-	s.start = nil
-	if s.kind == kindSession && b.storeFirst(s, first) {
+func (b *starter) answerAt(s *state.Subscription, first *meshv1.SessionWrite) {
+	s.Start = nil
+	if s.Kind == state.KindSession && b.storeFirst(s, first) {
 		return
 	}
 	b.openSub(s)
 }
 
 // openSub answers Subscribed: from here on messages of the subscription may go out.
-func (b *starter) openSub(s *sub) {
-	s.open = true
-	b.hub.rooms.presence.Moved(b.hub.handle(s.c), s.filter(), s.wildcard)
-	it := sendq.AnswerOf(s.answer.Frame(s.id))
-	b.hub.push(s.c, &it)
+func (b *starter) openSub(s *state.Subscription) {
+	s.Open = true
+	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
+	it := sendq.AnswerOf(s.Answer.Frame(s.ID))
+	b.hub.push(s.Conn, &it)
 	b.forgetPending(s)
-	b.hub.rooms.report.Subscribed(b.hub.handle(s.c), s.filter(), "", s.ack)
-	if s.kind != kindSession {
+	b.hub.rooms.report.Subscribed(b.hub.handle(s.Conn), s.Filter(), "", s.ACK)
+	if s.Kind != state.KindSession {
 		return
 	}
-	if s.wildcard {
-		b.hub.jobs.Push(&opening{sub: s.handle(), remaining: s.c.tracks.Len()})
+	if s.Wildcard {
+		b.hub.jobs.Push(&opening{sub: s.Handle(), remaining: s.Conn.Tracks.Len()})
 		return
 	}
-	for _, t := range b.hub.tracks.of(s.c, s.topic) {
+	for _, t := range b.hub.tracks.Of(s.Conn, s.Topic) {
 		b.letOut(t, s)
 	}
 }
@@ -184,16 +173,16 @@ func (b *starter) openSub(s *sub) {
 // last ones first: what takes the place of a track that goes meanwhile was looked at, or will be,
 // and those that come meanwhile don't wait.
 type opening struct {
-	sub       subRef
+	sub       state.SubscriptionRef
 	remaining int
 }
 
 func (j *opening) step(h *Hub) bool {
-	s := j.sub.get()
-	if s == nil || s.dead || s.c.state != stateOpen {
+	s := j.sub.Get()
+	if s == nil || s.Dead || s.Conn.Phase != state.Open {
 		return true
 	}
-	tracks := &s.c.tracks
+	tracks := &s.Conn.Tracks
 	end := min(j.remaining, tracks.Len())
 	j.remaining = max(end-lookSlice, 0)
 	for i := j.remaining; i < end; i++ { // none goes meanwhile
@@ -203,68 +192,68 @@ func (j *opening) step(h *Hub) bool {
 }
 
 // letOut has a track go on that waited for the subscription to open.
-func (b *starter) letOut(t *track, s *sub) {
-	if t.held && t.has(s) {
-		t.held = false
-		b.catchUp(t, t.asked)
+func (b *starter) letOut(t *state.Track, s *state.Subscription) {
+	if t.Held && t.Has(s) {
+		t.Held = false
+		b.catchUp(t, t.Asked)
 	}
 }
 
 // goOn has a track go on whose place is in an answer.
-func (b *starter) goOn(t *track) {
-	if t == nil || !t.told {
+func (b *starter) goOn(t *state.Track) {
+	if t == nil || !t.Told {
 		return
 	}
-	if t.told = false; t.behind {
+	if t.Told = false; t.Behind {
 		b.hub.replay.enqueue(t)
 	}
 }
 
 // startTrack makes the subscription's track in one topic.
-func (b *starter) startTrack(s *sub, p *starts.Place[trackRef]) {
-	ts := b.hub.topic(p.Head.Topic)
-	shared := b.hub.tracks.sharedBy(s, ts)
+func (b *starter) startTrack(s *state.Subscription, p *starts.Place[state.TrackRef]) {
+	ts := b.hub.topics.Get(p.Head.Topic)
+	shared := b.hub.tracks.SharedBy(s, ts)
 	if shared != nil {
-		b.hub.tracks.share(shared, s)
+		b.hub.tracks.Share(shared, s)
 	}
-	b.goOn(p.Shared.get())
+	b.goOn(p.Shared.Get())
 	if shared != nil {
 		return
 	}
-	t := b.hub.tracks.add(s, ts)
-	if s.wildcard {
-		s.topics++
+	t := b.hub.tracks.Add(s, ts)
+	if s.Wildcard {
+		s.Topics++
 	}
-	t.epoch, t.pos = p.Head.Epoch, p.Pos
+	t.Epoch, t.Pos = p.Head.Epoch, p.Pos
 	if p.Cursor != nil {
-		b.hub.tracks.more(t).cur = p.Cursor
+		b.hub.tracks.More(t).Cursor = p.Cursor
 	}
 	b.catchUp(t, p.Head.Head)
 }
 
 // catchUp has the track read on from the log up to head and to what has come live, where it is not
 // there yet.
-func (b *starter) catchUp(t *track, head uint64) {
-	if t.held = !t.open(); t.held {
-		t.behind = true
-		b.hub.tracks.more(t).asked = head
+func (b *starter) catchUp(t *state.Track, head uint64) {
+	if t.Held = !t.Open(); t.Held {
+		t.Behind = true
+		b.hub.tracks.More(t).Asked = head
 		return
 	}
-	b.hub.tracks.less(t)
-	if t.topic.epoch == t.epoch {
-		head = max(head, t.topic.last)
+	b.hub.tracks.Less(t)
+	if t.Topic.Epoch == t.Epoch {
+		head = max(head, t.Topic.Last)
 	}
-	if t.behind = t.pos < head; t.behind {
+	if t.Behind = t.Pos < head; t.Behind {
 		b.hub.replay.enqueue(t)
 	}
 }
 
 // ownTrack makes the track of a subscription without wildcards whose topic has no log.
-func (b *starter) ownTrack(s *sub) {
-	ts := b.hub.topic(s.filter())
-	if t := b.hub.tracks.sharedBy(s, ts); t == nil {
-		b.hub.tracks.add(s, ts).held = !s.open
+func (b *starter) ownTrack(s *state.Subscription) {
+	ts := b.hub.topics.Get(s.Filter())
+	if t := b.hub.tracks.SharedBy(s, ts); t == nil {
+		b.hub.tracks.Add(s, ts).Held = !s.Open
 	} else {
-		b.hub.tracks.share(t, s)
+		b.hub.tracks.Share(t, s)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -91,16 +92,16 @@ func (w *world) settle() {
 
 // checkItems sees to it that whatever a connection is owed belongs to a track that it has.
 func checkItems(t tester, h *Hub) {
-	for slot := range h.conns.len() {
-		c := h.conns.get(slot)
-		for i := range c.out.Len() {
-			tr := trackOf(c.out.At(i).Stream())
+	for slot := range h.conns.Len() {
+		c := h.conns.Get(slot)
+		for i := range c.Out.Len() {
+			tr := state.TrackOf(c.Out.At(i).Stream())
 			if tr == nil {
 				continue
 			}
 			found := false
-			for j := 0; j < c.tracks.Len() && !found; j++ {
-				found = c.tracks.At(j) == tr
+			for j := 0; j < c.Tracks.Len() && !found; j++ {
+				found = c.Tracks.At(j) == tr
 			}
 			if !found {
 				t.Fatalf("connection %d is owed something of a track that is gone", slot)

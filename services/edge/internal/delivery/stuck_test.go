@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -57,7 +58,7 @@ func TestWhoTakesLittleIsNotClosed(t *testing.T) {
 	w.look(func() uint64 { return uint64(w.now / int64(50*time.Second)) }, 20*time.Minute, c)
 	w.h.StallEnded(c.slot)
 	w.look(nothing, 59*time.Second, c)
-	if s := w.h.Stats(); s.StallCloses != 0 || s.Closes != (ByCode{}) {
+	if s := w.h.Stats(); s.StallCloses != 0 || s.Closes != (counters.ByCode{}) {
 		t.Fatalf("%+v", s)
 	}
 }

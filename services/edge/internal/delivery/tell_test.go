@@ -146,7 +146,7 @@ func TestTellingAllocatesNothing(t *testing.T) {
 	h.Event(exchange.EventKinds{Kinds: events.Of(events.All()...)})
 	at := 0
 	allocs := testing.AllocsPerRun(n-1, func() {
-		c := h.conns.get(slots[at])
+		c := h.conns.Get(slots[at])
 		h.rooms.report.Connected(h.handle(c), true)
 		h.rooms.report.Subscribed(h.handle(c), "room/1", "", true)
 		h.rooms.report.Unsubscribed(h.handle(c), "room/1", "", wirev1.Code_CODE_OK, "")
@@ -173,7 +173,7 @@ func TestConnectionsHaveIDsOfTheirOwn(t *testing.T) {
 	h, slots := crowd(t, 2000, &wirev1.Subscribe{})
 	seen := map[uint64]bool{}
 	for _, slot := range slots {
-		seen[h.connID(h.conns.get(slot))] = true
+		seen[h.connID(h.conns.Get(slot))] = true
 		h.Gone(slot)
 		for h.Work(1000) {
 		}
@@ -181,7 +181,7 @@ func TestConnectionsHaveIDsOfTheirOwn(t *testing.T) {
 	}
 	for range slots {
 		slot, _ := h.Open()
-		seen[h.connID(h.conns.get(slot))] = true
+		seen[h.connID(h.conns.Get(slot))] = true
 	}
 	if len(seen) != 2*len(slots) || seen[0] {
 		t.Errorf("%d ids for %d connections", len(seen), 2*len(slots))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -22,17 +23,17 @@ const trimmedAtOnce = 4
 // fitsBudget makes sure that messages of so many bytes may be queued for c: where the budget is
 // used up, larger queues are trimmed. False where there is none, or while sends are under way,
 // whose bytes must stay.
-func (h *Hub) fitsBudget(c *conn, size int) bool {
+func (h *Hub) fitsBudget(c *state.Conn, size int) bool {
 	b := h.queues.Budget()
 	if b.Fits(size) {
 		return true
 	}
 	for n := 0; n < trimmedAtOnce && !h.sending; n++ {
-		slot, ok := h.queues.LargerThan(c.out.Held() + size)
+		slot, ok := h.queues.LargerThan(c.Out.Held() + size)
 		if !ok {
 			return false
 		}
-		if h.trim(h.conns.get(slot)); b.Fits(size) {
+		if h.trim(h.conns.Get(slot)); b.Fits(size) {
 			return true
 		}
 	}
@@ -50,30 +51,30 @@ func (h *Hub) Relieve() {
 		if !ok || !b.Over() && (!others || int64(held) <= fair) {
 			break
 		}
-		h.trim(h.conns.get(slot))
+		h.trim(h.conns.Get(slot))
 	}
 }
 
 // trim takes half of its size off a queue.
-func (h *Hub) trim(c *conn) {
+func (h *Hub) trim(c *state.Conn) {
 	if h.trimming != nil {
 		h.trimming(c)
 	}
 	h.stats.Trims++
-	held := c.out.Held()
-	if c.state != stateOpen {
+	held := c.Out.Held()
+	if c.Phase != state.Open {
 		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "")
 		return
 	}
-	h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, c.out.DropEphemeral(held/2))
+	h.stats.Drops.Add(wirev1.Code_CODE_MEMORY_BUDGET, c.Out.DropEphemeral(held/2))
 	h.trimDurable(c, held/2)
-	if c.state == stateOpen {
+	if c.Phase == state.Open {
 		h.trimOldest(c, held/2)
-		h.addCost(3 * int(c.out.Len()))
-		c.out.Compact()
-		c.out.Shrink()
+		h.addCost(3 * int(c.Out.Len()))
+		c.Out.Compact()
+		c.Out.Shrink()
 	}
-	if c.out.Held() > held-held/8 {
+	if c.Out.Held() > held-held/8 {
 		h.cut(c, wirev1.Code_CODE_MEMORY_BUDGET, "the edge has no memory for what is not read")
 	}
 	h.wakeDrained(c) // nothing may be left whose leaving would
@@ -81,9 +82,9 @@ func (h *Hub) trim(c *conn) {
 
 // trimDurable drops what can be had again, the newest first: from the log, from the window once
 // more, or by another member of the group.
-func (h *Hub) trimDurable(c *conn, goal int) {
-	q := &c.out
-	var fenced []*track // what stands before a change of epoch can't be read again
+func (h *Hub) trimDurable(c *state.Conn, goal int) {
+	q := &c.Out
+	var fenced []*state.Track // what stands before a change of epoch can't be read again
 	for i := q.Len(); i > 0 && q.Held() > goal; i-- {
 		it := q.At(i - 1)
 		isGap := it.Kind() == sendq.Gap
@@ -95,17 +96,17 @@ func (h *Hub) trimDurable(c *conn, goal int) {
 			h.unassign(c, i-1)
 			continue
 		}
-		switch t := trackOf(it.Stream()); {
+		switch t := state.TrackOf(it.Stream()); {
 		case isGap && it.From() == 0:
 			fenced = append(fenced, t)
-		case isGap && t.rank != nil: // it says nothing of where the track is
-		case t.told || slices.Contains(fenced, t):
+		case isGap && t.Rank != nil: // it says nothing of where the track is
+		case t.Told || slices.Contains(fenced, t):
 		case it.Again():
 			h.postpone(c, i-1)
-		case t.overflow == overflowDisconnect:
+		case t.Overflow == state.OverflowDisconnect:
 			h.fail(c, wirev1.Code_CODE_SLOW_CONSUMER, "the edge has no memory for the subscription's queue")
 			return
-		case t.overflow != overflowDropOldest:
+		case t.Overflow != state.OverflowDropOldest:
 			h.retreat(c, i-1)
 		}
 	}
@@ -113,13 +114,13 @@ func (h *Hub) trimDurable(c *conn, goal int) {
 
 // retreat takes the i-th item, of a track, back, which reads it from the log later. Of what follows
 // it in the track nothing may be left in the queue.
-func (h *Hub) retreat(c *conn, i uint32) {
-	it := c.out.At(i)
-	t := trackOf(it.Stream())
+func (h *Hub) retreat(c *state.Conn, i uint32) {
+	it := c.Out.At(i)
+	t := state.TrackOf(it.Stream())
 	h.stepBack(t, it)
 	h.gaps.forgetLatest(t)
-	c.out.Drop(i)
-	if !t.behind {
+	c.Out.Drop(i)
+	if !t.Behind {
 		h.fallBehind(t)
 		return
 	}
@@ -131,41 +132,41 @@ func (h *Hub) retreat(c *conn, i uint32) {
 const postponed = Tick * 10
 
 // postpone takes a queued redelivery back.
-func (h *Hub) postpone(c *conn, i uint32) {
-	it := c.out.At(i)
-	t, m := trackOf(it.Stream()), it.Message()
-	if t.win == nil {
+func (h *Hub) postpone(c *state.Conn, i uint32) {
+	it := c.Out.At(i)
+	t, m := state.TrackOf(it.Stream()), it.Message()
+	if t.Win == nil {
 		return
 	}
-	e := t.win.Find(m.Seq)
+	e := t.Win.Find(m.Seq)
 	if e == nil || e.Message != m || !e.Queued {
 		return
 	}
-	c.out.DropFirst(i)
+	c.Out.DropFirst(i)
 	e.TakeBack()
 	h.wait(t, e)
 }
 
 // wait has a message of the window looked at again a little later.
-func (h *Hub) wait(t *track, e *unacked.Entry) {
+func (h *Hub) wait(t *state.Track, e *unacked.Entry) {
 	e.Due = h.now + int64(postponed)
-	h.wheel.Sooner(t.c.slot, e.Due)
+	h.wheel.Sooner(t.Conn.Slot, e.Due)
 }
 
 // trimOldest turns messages of subscriptions with DROP_OLDEST into gaps, the oldest first.
-func (h *Hub) trimOldest(c *conn, goal int) {
-	q, gap, to := &c.out, sendq.NoGap, uint64(0)
+func (h *Hub) trimOldest(c *state.Conn, goal int) {
+	q, gap, to := &c.Out, sendq.NoGap, uint64(0)
 	for i := uint32(0); i < q.Len() && q.Held() > goal; i++ {
 		it := q.At(i)
 		if it.Kind() != sendq.Message || it.Stream() == nil || it.Message().Seq == 0 || q.Begun(i) {
 			continue
 		}
-		t := trackOf(it.Stream())
-		if t.told || t.overflow != overflowDropOldest {
+		t := state.TrackOf(it.Stream())
+		if t.Told || t.Overflow != state.OverflowDropOldest {
 			continue
 		}
 		from, n := it.Message().Seq, uint64(it.Count())
-		h.stats.Drops.add(wirev1.Code_CODE_MEMORY_BUDGET, n)
+		h.stats.Drops.Add(wirev1.Code_CODE_MEMORY_BUDGET, n)
 		h.addCost(itemsPerUnit)
 		begin := from
 		if gap != sendq.NoGap && q.At(gap).Stream() == &t.Stream && to+1 == from {
@@ -180,13 +181,13 @@ func (h *Hub) trimOldest(c *conn, goal int) {
 
 // cut ends a connection without its last words: what is queued for it is let go at once, and its
 // socket is reset.
-func (h *Hub) cut(c *conn, why wirev1.Code, text string) {
+func (h *Hub) cut(c *state.Conn, why wirev1.Code, text string) {
 	h.close(c, why, text)
-	h.addCost(int(c.out.Len()))
-	c.out.DropAll(int(c.out.Len()))
-	c.out.Resume()
-	c.deadline = h.now // it has had its time
-	h.conns.markDirty(c)
+	h.addCost(int(c.Out.Len()))
+	c.Out.DropAll(int(c.Out.Len()))
+	c.Out.Resume()
+	c.Deadline = h.now // it has had its time
+	h.conns.MarkDirty(c)
 }
 
 func (h *Hub) hasExpired(m *exchange.Message) bool { return m.ExpiresAt != 0 && m.ExpiresAt <= h.wall }
@@ -194,19 +195,19 @@ func (h *Hub) hasExpired(m *exchange.Message) bool { return m.ExpiresAt != 0 && 
 // expiry is a walk over what a connection's next write would hold, for messages that expired in the
 // queue. The last gap it made may grow.
 type expiry struct {
-	c     *conn
+	c     *state.Conn
 	gap   uint32
-	track *track // of the gap
-	to    uint64 // its last seq
+	track *state.Track // of the gap
+	to    uint64       // its last seq
 }
 
 // skipExpired takes what has expired out of what the next write would hold. Nothing in here tidies
 // the queue, whose places are counted, but the end.
-func (h *Hub) skipExpired(c *conn) {
-	if c.state != stateOpen {
+func (h *Hub) skipExpired(c *state.Conn) {
+	if c.Phase != state.Open {
 		return
 	}
-	q, x, bytes := &c.out, expiry{c: c, gap: sendq.NoGap}, 0
+	q, x, bytes := &c.Out, expiry{c: c, gap: sendq.NoGap}, 0
 	q.ForgetExpiry()
 	for i := uint32(0); i < q.Len(); {
 		if i >= sendq.GatherItems || bytes >= sendq.GatherBytes {
@@ -230,15 +231,15 @@ func (h *Hub) skipExpired(c *conn) {
 // skip gives up the first message of the i-th item, which has expired; false where it has to go out
 // all the same. The place is to be looked at again: what follows may stand there now.
 func (h *Hub) skip(x *expiry, i uint32) bool {
-	it := x.c.out.At(i)
+	it := x.c.Out.At(i)
 	s, m := it.Stream(), it.Message()
 	switch {
 	case m.Seq == 0:
-		h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
-		x.c.out.DropFirst(i)
+		h.stats.Drops.Add(wirev1.Code_CODE_EXPIRED, 1)
+		x.c.Out.DropFirst(i)
 	case s == nil:
 		return h.unassign(x.c, i)
-	case m.Epoch != trackOf(s).epoch:
+	case m.Epoch != state.TrackOf(s).Epoch:
 		return false // its gap could not be named any more
 	case it.Again():
 		return h.skipAgain(x.c, i)
@@ -248,7 +249,7 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 	if s == nil {
 		return true
 	}
-	if t := trackOf(s); t.latest != nil && t.Queued() == 0 {
+	if t := state.TrackOf(s); t.Latest != nil && t.Queued() == 0 {
 		h.gaps.tryLatest(t)
 		x.gap = sendq.NoGap // it may have moved
 	}
@@ -256,31 +257,31 @@ func (h *Hub) skip(x *expiry, i uint32) bool {
 }
 
 // unassign hands a group's message back to its dispatcher, which sees that it has expired.
-func (h *Hub) unassign(c *conn, i uint32) bool {
-	it := c.out.At(i)
-	m, g := it.Message(), c.memberByID(it.Subscription())
+func (h *Hub) unassign(c *state.Conn, i uint32) bool {
+	it := c.Out.At(i)
+	m, g := it.Message(), c.MemberByID(it.Subscription())
 	if g == nil || !g.Unassign(m) {
 		return false
 	}
-	c.out.DropFirst(i)
+	c.Out.DropFirst(i)
 	h.groups.settled(g)
 	return true
 }
 
 // skipAgain gives up a redelivery.
-func (h *Hub) skipAgain(c *conn, i uint32) bool {
-	it := c.out.At(i)
-	t, m := trackOf(it.Stream()), it.Message()
-	if t.win == nil {
+func (h *Hub) skipAgain(c *state.Conn, i uint32) bool {
+	it := c.Out.At(i)
+	t, m := state.TrackOf(it.Stream()), it.Message()
+	if t.Win == nil {
 		return false
 	}
-	e := t.win.Find(m.Seq)
+	e := t.Win.Find(m.Seq)
 	if e == nil || e.Message != m {
 		return false
 	}
-	c.out.DropFirst(i)
+	c.Out.DropFirst(i)
 	e.Queued = false // remove looks for nothing in the queue
-	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
+	h.stats.Drops.Add(wirev1.Code_CODE_EXPIRED, 1)
 	h.sessions.giveUp(t, m, uint32(e.Attempt), wirev1.Code_CODE_EXPIRED)
 	h.control(c, wirev1.FrameType_FRAME_TYPE_PROGRESS, h.gaps.progress(t, m.Seq, m.Seq, wirev1.Code_CODE_EXPIRED))
 	h.windows.remove(t, e)
@@ -289,16 +290,16 @@ func (h *Hub) skipAgain(c *conn, i uint32) bool {
 
 // skipFirst turns a first delivery into a gap.
 func (h *Hub) skipFirst(x *expiry, i uint32) {
-	it := x.c.out.At(i)
-	t, m, attempts := trackOf(it.Stream()), it.Message(), uint32(it.Attempt())
+	it := x.c.Out.At(i)
+	t, m, attempts := state.TrackOf(it.Stream()), it.Message(), uint32(it.Attempt())
 	if x.track != t || x.gap == sendq.NoGap || m.Seq != x.to+1 {
 		x.gap = sendq.NoGap
 	}
-	h.stats.Drops.add(wirev1.Code_CODE_EXPIRED, 1)
+	h.stats.Drops.Add(wirev1.Code_CODE_EXPIRED, 1)
 	x.gap = h.gaps.dropInto(x.c, i, x.gap, wirev1.Code_CODE_EXPIRED)
 	x.track, x.to = t, m.Seq
 	h.windows.takeBack(t, m.Seq)
-	if t.cur != nil {
+	if t.Cursor != nil {
 		h.sessions.giveUp(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 	}
 }

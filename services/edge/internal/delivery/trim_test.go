@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -122,7 +124,7 @@ func TestDropOldestIsTrimmedToNamedHoles(t *testing.T) {
 		w.mesh.Send(fmt.Sprint("room/", 1+i/2%2), strings.Repeat("x", size))
 		w.settle()
 	}
-	if drops := w.h.Stats().Drops; drops != (ByCode{}) {
+	if drops := w.h.Stats().Drops; drops != (counters.ByCode{}) {
 		t.Fatalf("dropped: %v", drops)
 	}
 	for range 8 {
@@ -133,7 +135,7 @@ func TestDropOldestIsTrimmedToNamedHoles(t *testing.T) {
 		}
 		checkBudget(t, w.h)
 	}
-	if s := w.h.Stats(); s.Trims == 0 || s.Closes != (ByCode{}) {
+	if s := w.h.Stats(); s.Trims == 0 || s.Closes != (counters.ByCode{}) {
 		t.Fatalf("%d trims, closes %v", s.Trims, s.Closes)
 	}
 	c.slow, other.slow = false, false
@@ -177,11 +179,11 @@ func (f *follower) checkAny(w *world) {
 // watchTrims fails where a queue is trimmed that is smaller than another, by more than a class.
 func watchTrims(w *world, t tester) {
 	h := w.h
-	h.trimming = func(c *conn) {
-		owed := c.out.Held()
-		for slot := range h.conns.len() {
-			if o := h.conns.get(slot); o.out.Held() > owed+owed/8 && o.out.Held() >= 2<<10 {
-				t.Fatalf("a queue of %d bytes is trimmed, another has %d", owed, o.out.Held())
+	h.trimming = func(c *state.Conn) {
+		owed := c.Out.Held()
+		for slot := range h.conns.Len() {
+			if o := h.conns.Get(slot); o.Out.Held() > owed+owed/8 && o.Out.Held() >= 2<<10 {
+				t.Fatalf("a queue of %d bytes is trimmed, another has %d", owed, o.Out.Held())
 			}
 		}
 	}
@@ -191,10 +193,10 @@ func watchTrims(w *world, t tester) {
 func checkBudget(t tester, h *Hub) {
 	var used int64
 	queues := 0
-	for slot := range h.conns.len() {
-		if c := h.conns.get(slot); !c.out.IsEmpty() {
+	for slot := range h.conns.Len() {
+		if c := h.conns.Get(slot); !c.Out.IsEmpty() {
 			queues++
-			used += int64(c.out.Held())
+			used += int64(c.Out.Held())
 		}
 	}
 	if used != h.queues.Budget().Used() || queues != h.queues.InUse() {
@@ -217,13 +219,13 @@ func TestWhoWaitsGoesOnWhereTheQueueWasTrimmed(t *testing.T) {
 	w.mesh.Live(upstreamtest.Encode("note/1", 0, 0, large), upstreamtest.Encode("note/1", 0, 0, large))
 	w.mesh.Away("room/1", false)
 	w.pass(time.Second)
-	at := w.h.conns.get(c.slot)
-	if at.waiting != 1 || at.out.Messages() != 2 {
-		t.Fatalf("%d wait for room, %d messages are queued", at.waiting, at.out.Messages())
+	at := w.h.conns.Get(c.slot)
+	if at.Waiting != 1 || at.Out.Messages() != 2 {
+		t.Fatalf("%d wait for room, %d messages are queued", at.Waiting, at.Out.Messages())
 	}
 	w.h.trim(at)
-	if at.out.Len() != 0 {
-		t.Fatalf("%d items are left", at.out.Len())
+	if at.Out.Len() != 0 {
+		t.Fatalf("%d items are left", at.Out.Len())
 	}
 	c.slow = false
 	if got := c.texts(); len(got) != 2 || got[0] != "room/1/1 subs=[2]" {

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
@@ -33,27 +34,27 @@ func slicesOf(t *testing.T, h *Hub, most int, what string, left func() int) (n i
 	return n
 }
 
-func heldTracks(c *conn) (n int) {
-	for _, t := range c.tracks.All() {
-		if t.held {
+func heldTracks(c *state.Conn) (n int) {
+	for _, t := range c.Tracks.All() {
+		if t.Held {
 			n++
 		}
 	}
 	return n
 }
 
-func toldTracks(c *conn) (n int) {
-	for _, t := range c.tracks.All() {
-		if t.told {
+func toldTracks(c *state.Conn) (n int) {
+	for _, t := range c.Tracks.All() {
+		if t.Told {
 			n++
 		}
 	}
 	return n
 }
 
-func (a *asker) feed(t *testing.T, c *conn, ft wirev1.FrameType, m proto.Message) {
+func (a *asker) feed(t *testing.T, c *state.Conn, ft wirev1.FrameType, m proto.Message) {
 	t.Helper()
-	a.h.Feed(c.slot, frameOf(t, ft, m), 1)
+	a.h.Feed(c.Slot, frameOf(t, ft, m), 1)
 }
 
 // Once the first positions of a session's subscription are stored it is answered, and its topics go
@@ -65,11 +66,11 @@ func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	a.feed(t, c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+", Ack: true, Start: wirev1.Start_START_SESSION})
 	for a.h.Work(4096) {
 	}
-	if n := heldTracks(c); n != topics || c.subs.At(0).open {
+	if n := heldTracks(c); n != topics || c.Subs.At(0).Open {
 		t.Fatalf("%d of %d topics wait for the answer", n, topics)
 	}
-	a.h.Event(exchange.Saved{Conn: a.h.Handle(c.slot), Ref: c.subs.At(0).ref})
-	if !c.subs.At(0).open || heldTracks(c) != topics {
+	a.h.Event(exchange.Saved{Conn: a.h.Handle(c.Slot), Ref: c.Subs.At(0).Ref})
+	if !c.Subs.At(0).Open || heldTracks(c) != topics {
 		t.Fatal("it is not answered first")
 	}
 	// What no log has is for it from here on, whether its topic was let out or not.
@@ -77,8 +78,8 @@ func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	if n := slicesOf(t, a.h, lookSlice, "topics are let out", func() int { return heldTracks(c) }); n < topics/lookSlice {
 		t.Fatalf("%d topics were let out in %d slices", topics, n)
 	}
-	if heldTracks(c) != 0 || c.out.Messages() != 1 {
-		t.Fatalf("%d topics wait yet, %d messages go out", heldTracks(c), c.out.Messages())
+	if heldTracks(c) != 0 || c.Out.Messages() != 1 {
+		t.Fatalf("%d topics wait yet, %d messages go out", heldTracks(c), c.Out.Messages())
 	}
 }
 
@@ -88,13 +89,13 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 	const topics, filters = 300, 400
 	for _, other := range []string{"room/#", ""} {
 		h, k, slot := durableSession(t, topics)
-		c := h.conns.get(slot)
-		c.sess.Filters = append(c.sess.Filters, other) // as it was stored once
+		c := h.conns.Get(slot)
+		c.Session.Filters = append(c.Session.Filters, other) // as it was stored once
 		if other == "" {
-			c.sess.Filters = c.sess.Filters[:1]
+			c.Session.Filters = c.Session.Filters[:1]
 		}
 		for i := range filters {
-			c.sess.Filters = append(c.sess.Filters, fmt.Sprintf("talk/%d/+", i))
+			c.Session.Filters = append(c.Session.Filters, fmt.Sprintf("talk/%d/+", i))
 		}
 		ackTopics(t, h, slot, 0, topics)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
@@ -107,7 +108,7 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 		if other == "" {
 			want = 0
 		}
-		if len(k.floors) != want || c.sess.Positions() != want || c.subs.Len() != 0 {
+		if len(k.floors) != want || c.Session.Positions() != want || c.Subs.Len() != 0 {
 			t.Fatalf("with %q, %d topics are left, want %d", other, len(k.floors), want)
 		}
 		for name, floor := range k.floors {
@@ -141,14 +142,14 @@ func TestPositionsAreCheckedInSlices(t *testing.T) {
 			t.Fatalf("%d positions were checked in %d slices", topics, n)
 		}
 		if bad == "" {
-			if c.subs.Len() != 2 || !c.subs.At(1).active {
+			if c.Subs.Len() != 2 || !c.Subs.At(1).Active {
 				t.Fatal("it did not begin")
 			}
 			continue
 		}
 		want := map[string]wirev1.Code{"room/+": wirev1.Code_CODE_BAD_TOPIC, "talk/1": wirev1.Code_CODE_INVALID_ARGUMENT}[bad]
-		if c.subs.Len() != 1 || c.tracks.Len() != topics || toldTracks(c) != 0 || a.h.Stats().Refused[want] != 1 {
-			t.Fatalf("%s: %d subscriptions, %d topics, refused %v", bad, c.subs.Len(), c.tracks.Len(), a.h.Stats().Refused)
+		if c.Subs.Len() != 1 || c.Tracks.Len() != topics || toldTracks(c) != 0 || a.h.Stats().Refused[want] != 1 {
+			t.Fatalf("%s: %d subscriptions, %d topics, refused %v", bad, c.Subs.Len(), c.Tracks.Len(), a.h.Stats().Refused)
 		}
 	}
 }
@@ -168,21 +169,21 @@ func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 		for range slices {
 			a.h.Work(1)
 		}
-		over := c.subs.At(1).active
-		for _, track := range c.tracks.All() {
-			track.behind = true // something came that the track has to read
+		over := c.Subs.At(1).Active
+		for _, track := range c.Tracks.All() {
+			track.Behind = true // something came that the track has to read
 			a.h.replay.enqueue(track)
 		}
 		a.feed(t, c, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 2})
 		for a.h.Work(4096) {
 		}
-		for _, track := range c.tracks.All() {
-			if track.told || !track.reading && !track.waits {
+		for _, track := range c.Tracks.All() {
+			if track.Told || !track.Reading && !track.Waits {
 				t.Fatalf("after %d slices: a track is left behind", slices)
 			}
 		}
-		if c.subs.Len() != 1 || c.tracks.Len() != topics {
-			t.Fatalf("after %d slices: %d subscriptions with %d topics are left", slices, c.subs.Len(), c.tracks.Len())
+		if c.Subs.Len() != 1 || c.Tracks.Len() != topics {
+			t.Fatalf("after %d slices: %d subscriptions with %d topics are left", slices, c.Subs.Len(), c.Tracks.Len())
 		}
 		if over {
 			return
@@ -194,32 +195,32 @@ func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 func TestTracksAreWokenInSlices(t *testing.T) {
 	const topics = 3000
 	h, _, slot := durableSession(t, topics)
-	c := h.conns.get(slot)
+	c := h.conns.Get(slot)
 	waiting := func() (n int) {
-		for _, track := range c.tracks.All() {
-			if track.waits {
+		for _, track := range c.Tracks.All() {
+			if track.Waits {
 				n++
 			}
 		}
 		return n
 	}
-	for _, track := range c.tracks.All() {
+	for _, track := range c.Tracks.All() {
 		h.replay.waitFor(track)
-		track.behind, track.held = true, true // nothing is read: the walk alone is looked at
+		track.Behind, track.Held = true, true // nothing is read: the walk alone is looked at
 	}
-	c.unacked, c.window = 0, topics
+	c.Unacked, c.Window = 0, topics
 	h.waker.wake(c)
 	h.Work(1)
 	if n := topics - waiting(); n == 0 || n > wakeSlice {
 		t.Fatalf("%d tracks were woken in one slice", n)
 	}
-	last := c.tracks.At(topics - 1)
+	last := c.Tracks.At(topics - 1)
 	h.replay.waitFor(last) // the walk has passed it
 	h.waker.wake(c)
 	if n := slicesOf(t, h, wakeSlice, "tracks are woken", waiting); n < topics/wakeSlice {
 		t.Fatalf("%d tracks were woken in %d slices", topics, n)
 	}
-	if waiting() != 0 || c.waiting != 0 || c.waking {
+	if waiting() != 0 || c.Waiting != 0 || c.Waking {
 		t.Fatalf("%d tracks wait yet", waiting())
 	}
 }
@@ -228,22 +229,22 @@ func TestTracksAreWokenInSlices(t *testing.T) {
 func TestQueueOfABrokenConnectionIsDroppedInSlices(t *testing.T) {
 	const queued = 1000
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
-	c := h.conns.get(slots[0])
+	c := h.conns.Get(slots[0])
 	for i := range queued { // no two of them make a run
 		h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, uint64(i+1), "hello")}})
 	}
 	for h.Work(4096) {
 	}
-	if c.out.Len() != queued {
-		t.Fatalf("%d items are queued", c.out.Len())
+	if c.Out.Len() != queued {
+		t.Fatalf("%d items are queued", c.Out.Len())
 	}
 	h.Gone(slots[0])
-	if c.out.Len() != queued {
+	if c.Out.Len() != queued {
 		t.Fatal("the queue was dropped at once")
 	}
-	slicesOf(t, h, fanSlice, "items are dropped", func() int { return int(c.out.Len()) })
-	if c.out.Len() != 0 || h.Stats().QueuedBytes != 0 {
-		t.Fatalf("%d items, %d bytes are queued", c.out.Len(), h.Stats().QueuedBytes)
+	slicesOf(t, h, fanSlice, "items are dropped", func() int { return int(c.Out.Len()) })
+	if c.Out.Len() != 0 || h.Stats().QueuedBytes != 0 {
+		t.Fatalf("%d items, %d bytes are queued", c.Out.Len(), h.Stats().QueuedBytes)
 	}
 	if over := h.Over(nil, 1); len(over) != 1 {
 		t.Fatal("the connection does not end")
@@ -261,7 +262,7 @@ func TestDisconnectingManyIsSliced(t *testing.T) {
 	}
 	open := func() (n int) {
 		for _, slot := range slots {
-			if h.conns.get(slot).state == stateOpen {
+			if h.conns.Get(slot).Phase == state.Open {
 				n++
 			}
 		}
@@ -296,14 +297,14 @@ func TestTooManyOfAFieldAreRefusedUndecoded(t *testing.T) {
 		wire.PutHeader(frame, len(body), c.ft)
 		before := h.Stats().Refused[c.refuse]
 		h.Feed(slots[0], append(frame, body...), 1)
-		if h.Stats().Refused[c.refuse] != before+1 || h.conns.get(slots[0]).state != stateOpen {
-			t.Fatalf("%v: refused %v, state %d", c.ft, h.Stats().Refused, h.conns.get(slots[0]).state)
+		if h.Stats().Refused[c.refuse] != before+1 || h.conns.Get(slots[0]).Phase != state.Open {
+			t.Fatalf("%v: refused %v, state %d", c.ft, h.Stats().Refused, h.conns.Get(slots[0]).Phase)
 		}
 	}
 }
 
 // memberships is a connection with many memberships, each with some messages that were sent.
-func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *conn) {
+func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *state.Conn) {
 	t.Helper()
 	mesh = &teller{}
 	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: groups * each, Subscriptions: groups}})
@@ -311,12 +312,12 @@ func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *conn)
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
 	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ReceiveWindow: uint32(groups * each)}), 1)
-	c = h.conns.get(slot)
+	c = h.conns.Get(slot)
 	for i := range groups {
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{
 			Id: uint32(i + 1), Filter: fmt.Sprintf("room/%d", i), Group: "g", Ack: true,
 		}), 1)
-		g := c.groups[i]
+		g := c.Groups[i]
 		h.Event(exchange.GroupJoined{Conn: h.handle(c), Sub: g.Ref})
 		a := exchange.Assigned{Conn: h.handle(c), Sub: g.Ref, Attempts: make([]uint32, each)}
 		for seq := range each {
@@ -346,12 +347,12 @@ func TestTimersOfManyGroupsAreSliced(t *testing.T) {
 	const groups, each = 200, 20
 	h, _, c := memberships(t, groups, each)
 	(&flusher{h: h}).flush()
-	if int(c.unacked) != groups*each {
-		t.Fatalf("%d messages are not ACKed", c.unacked)
+	if int(c.Unacked) != groups*each {
+		t.Fatalf("%d messages are not ACKed", c.Unacked)
 	}
 	h.SetTime(h.now+int64(h.cfg.PolicyFor("room/0").AckTimeout)+int64(Tick), wallStart)
-	c.heard = h.ms
-	left := func() int { return int(c.unacked) }
+	c.Heard = h.ms
+	left := func() int { return int(c.Unacked) }
 	for more := true; more; {
 		before := left()
 		more = h.Tick(512)
@@ -359,11 +360,11 @@ func TestTimersOfManyGroupsAreSliced(t *testing.T) {
 			t.Fatalf("%d messages were given back in one go of Tick", did)
 		}
 	}
-	if left() == 0 || !c.visited {
+	if left() == 0 || !c.Visited {
 		t.Fatal("Tick did all")
 	}
 	slicesOf(t, h, timerSlice*4+each, "messages are given back", left)
-	if left() != 0 || c.visited || h.Stats().AckTimeouts != groups*each {
+	if left() != 0 || c.Visited || h.Stats().AckTimeouts != groups*each {
 		t.Fatalf("%d messages are left, %d timed out", left(), h.Stats().AckTimeouts)
 	}
 }
@@ -386,14 +387,14 @@ func TestManyGroupsArePausedInSlices(t *testing.T) {
 func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 	const each = 500
 	h, mesh, c := memberships(t, 1, each)
-	if c.out.Messages() != each {
-		t.Fatalf("%d messages are queued", c.out.Messages())
+	if c.Out.Messages() != each {
+		t.Fatalf("%d messages are queued", c.Out.Messages())
 	}
-	h.Feed(c.slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
+	h.Feed(c.Slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1}), 1)
 	for h.Work(4096) {
 	}
-	if c.out.Messages() != 0 || mesh.settled != each {
-		t.Fatalf("%d messages are queued after Unsubscribe, %d of %d were given back", c.out.Messages(), mesh.settled, each)
+	if c.Out.Messages() != 0 || mesh.settled != each {
+		t.Fatalf("%d messages are queued after Unsubscribe, %d of %d were given back", c.Out.Messages(), mesh.settled, each)
 	}
 }
 
@@ -410,7 +411,7 @@ func TestMembersAreCountedInSlices(t *testing.T) {
 		slots = append(slots, slot)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}), 1)
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+", Group: "g"}), 1)
-		h.Event(exchange.GroupJoined{Conn: h.Handle(slot), Sub: h.conns.get(slot).groups[0].Ref})
+		h.Event(exchange.GroupJoined{Conn: h.Handle(slot), Sub: h.conns.Get(slot).Groups[0].Ref})
 	}
 	var counts []uint64
 	h.Event(exchange.Count{Topics: []string{"room/1", "talk"}, Reply: func(c []uint64) { counts = c }})
@@ -423,7 +424,7 @@ func TestMembersAreCountedInSlices(t *testing.T) {
 	h.Event(exchange.Count{Topics: []string{"room/1"}, Reply: func(c []uint64) { counts = c }})
 	h.Work(1)
 	for _, slot := range slots { // all leave in the middle of it
-		h.groups.leave(h.conns.get(slot).groups[0])
+		h.groups.leave(h.conns.Get(slot).Groups[0])
 	}
 	for h.Work(4096) {
 	}

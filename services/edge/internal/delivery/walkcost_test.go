@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
@@ -16,8 +17,8 @@ import (
 // walked is a hub whose one connection has long lists of everything that is walked over.
 type walked struct {
 	h *Hub
-	c *conn
-	g *member
+	c *state.Conn
+	g *state.Member
 }
 
 const (
@@ -35,7 +36,7 @@ func newWalked(t *testing.T) *walked {
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
 	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ReceiveWindow: 1 << 16}), 1)
-	w := &walked{h: h, c: h.conns.get(slot)}
+	w := &walked{h: h, c: h.conns.Get(slot)}
 	sub := func(m *wirev1.Subscribe) {
 		h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m), 1)
 		for h.Work(4096) {
@@ -48,7 +49,7 @@ func newWalked(t *testing.T) *walked {
 	for i := range walkedSubs {
 		sub(&wirev1.Subscribe{Id: uint32(100 + i), Filter: "room/1", Ack: true})
 	}
-	w.g = w.c.groups[0]
+	w.g = w.c.Groups[0]
 	h.Event(exchange.GroupJoined{Conn: h.handle(w.c), Sub: w.g.Ref})
 	w.assign(1)
 	w.live("room/1", 1)
@@ -77,9 +78,9 @@ func (w *walked) assign(from int) {
 }
 
 // at is the connection's track at a topic.
-func (w *walked) at(name string) *track {
-	for _, t := range w.c.tracks.All() {
-		if t.topic.name == name {
+func (w *walked) at(name string) *state.Track {
+	for _, t := range w.c.Tracks.All() {
+		if t.Topic.Name() == name {
 			return t
 		}
 	}
@@ -90,7 +91,7 @@ func (w *walked) at(name string) *track {
 // that it is a part of: otherwise one client's long lists would keep its whole loop busy. No walk
 // counts for much more than it is, or others would wait for nothing.
 func TestEachWalkCounts(t *testing.T) {
-	last := func(w *walked) *sendq.Item { return w.c.out.At(w.c.out.Len() - 1) }
+	last := func(w *walked) *sendq.Item { return w.c.Out.At(w.c.Out.Len() - 1) }
 	fresh := func(name string, priority uint8) *sendq.Item {
 		m := upstreamtest.Encode(name, 0, 0, "x")
 		m.Priority = priority
@@ -113,7 +114,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"the end of a membership":     {4 * walkedItems, func(w *walked) { w.h.groups.leave(w.g) }},
 		"an assignment":               {walkedItems * itemsPerUnit, func(w *walked) { w.assign(2*walkedItems + 1) }},
 		"an ACK of what had timed out": {walkedItems, func(w *walked) {
-			win := w.at("room/1").win
+			win := w.at("room/1").Win
 			for seq := range uint64(walkedItems) {
 				win.Park(1<<30 + seq)
 			}
@@ -123,7 +124,7 @@ func TestEachWalkCounts(t *testing.T) {
 		"a redelivery that is taken back":     {2 * walkedItems, func(w *walked) { w.h.windows.killAgain(w.at("room/1"), 1) }},
 		"a track that steps back":             {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), false) }},
 		"the end of a track":                  {3 * walkedItems, func(w *walked) { w.h.purge(w.at("room/2"), true) }},
-		"last words":                          {3 * walkedItems, func(w *walked) { w.c.out.KeepAnswers() }},
+		"last words":                          {3 * walkedItems, func(w *walked) { w.c.Out.KeepAnswers() }},
 		"a cut":                               {3 * walkedItems, func(w *walked) { w.h.cut(w.c, wirev1.Code_CODE_MEMORY_BUDGET, "") }},
 		"a payment":                           {(3*3 + 2*itemsPerUnit - 1) * walkedItems, func(w *walked) { w.h.trim(w.c) }},
 		"what is given back to a group":       {walkedItems * itemsPerUnit, func(w *walked) { w.h.trimDurable(w.c, 0) }},
@@ -132,37 +133,37 @@ func TestEachWalkCounts(t *testing.T) {
 			w.h.gaps.dropOldest(w.at("room/2"), upstreamtest.Encode("room/2", upstreamtest.BaseEpoch, walkedItems+1, "x"), wirev1.Code_CODE_QUEUE_FULL)
 		}},
 		"a newest message that finds no other": {3 * walkedItems, func(w *walked) {
-			w.c.out.Replace(fresh("note/1", 0))
+			w.c.Out.Replace(fresh("note/1", 0))
 		}},
 		"a newest message in the place of another": {3 * walkedItems, func(w *walked) {
 			w.h.Event(exchange.Live{Messages: []*exchange.Message{upstreamtest.Encode("note/1", 0, 0, "x")}})
 			for w.h.Work(4096) {
 			}
 			w.h.cost.Items = 0
-			w.c.out.Replace(last(w))
+			w.c.Out.Replace(last(w))
 		}},
 		"the oldest where some were overtaken": {3 * walkedItems, func(w *walked) {
 			w.h.push(w.c, fresh("room/3", 9)) // overtakes
 			w.h.cost.Items = 0
-			w.c.out.DropOldestEphemeral()
+			w.c.Out.DropOldestEphemeral()
 		}},
 		"one that overtakes all others": {2 * walkedItems, func(w *walked) {
 			w.h.push(w.c, fresh("room/3", 9))
 		}},
-		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.combine(w.at("room/1")) }},
+		"what subscriptions ask for together": {walkedSubs, func(w *walked) { w.h.tracks.Combine(w.at("room/1")) }},
 		"who of many wants a message": {walkedSubs, func(w *walked) {
 			tr := w.at("room/1")
-			tr.kind = kindOwn
-			w.h.judge(tr, upstreamtest.Encode("room/1", 0, 0, "x"))
+			tr.Kind = state.KindOwn
+			w.h.tracks.Judge(tr, upstreamtest.Encode("room/1", 0, 0, "x"))
 		}},
 		"the members of a session": {walkedSubs, func(w *walked) {
-			s := w.c.subs.At(0)
-			s.kind = kindSession
+			s := w.c.Subs.At(0)
+			s.Kind = state.KindSession
 			w.h.fan.sharing(s, "room/1")
 		}},
 		"a message for many": {walkedSubs, func(w *walked) {
-			var all []*sub
-			for _, s := range w.c.subs.All() {
+			var all []*state.Subscription
+			for _, s := range w.c.Subs.All() {
 				all = append(all, s)
 			}
 			w.h.fan.address(fresh("room/1", 0), all)

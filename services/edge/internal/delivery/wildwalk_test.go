@@ -62,7 +62,7 @@ func TestWildcardsAreWalkedWhileTheyComeAndGo(t *testing.T) {
 			}
 		}
 		for i, slot := range slots {
-			if got := h.conns.get(slot).out.Messages(); !gone[i] && got != 1 {
+			if got := h.conns.Get(slot).Out.Messages(); !gone[i] && got != 1 {
 				t.Fatalf("seed %d: connection %d got the message %d times", seed, i, got)
 			}
 		}
@@ -93,13 +93,13 @@ func TestFiltersThatEndInTheMiddleOfTheirWalk(t *testing.T) {
 			h.Work(1)
 		}
 		for _, slot := range slots {
-			c := h.conns.get(slot)
-			for c.subs.Len() > 0 { // as teardown does
-				if c.tracks.Len() > 0 {
-					h.tracks.drop(c.tracks.At(0))
+			c := h.conns.Get(slot)
+			for c.Subs.Len() > 0 { // as teardown does
+				if c.Tracks.Len() > 0 {
+					h.dropTrack(c.Tracks.At(0))
 					continue
 				}
-				h.forgetSub(c.subs.At(0))
+				h.forgetSub(c.Subs.At(0))
 			}
 		}
 		other, _ := h.Open()
@@ -107,12 +107,12 @@ func TestFiltersThatEndInTheMiddleOfTheirWalk(t *testing.T) {
 		for i := range 4 {
 			h.Feed(other, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(i + 1), Filter: fmt.Sprintf("talk/%d/+", i)}), 1)
 		}
-		for _, s := range h.conns.get(other).subs.All() {
-			s.active, s.open = true, true
+		for _, s := range h.conns.Get(other).Subs.All() {
+			s.Active, s.Open = true, true
 		}
 		for h.Work(1) {
 		}
-		if n := h.conns.get(other).out.Messages(); n != 0 {
+		if n := h.conns.Get(other).Out.Messages(); n != 0 {
 			t.Fatalf("after %d steps: %d messages of another topic came", steps, n)
 		}
 	}
@@ -155,7 +155,7 @@ func TestMatchingFiltersIsCounted(t *testing.T) {
 	if n, want := steps(h), topics*filters/walk.SearchedPerUnit/(teardownSlice+filters/walk.SearchedPerUnit); n < want {
 		t.Fatalf("%d topics were matched with %d filters in %d slices, want %d", topics, filters, n, want)
 	}
-	if n := h.conns.get(slot).tracks.Len(); n != topics {
+	if n := h.conns.Get(slot).Tracks.Len(); n != topics {
 		t.Fatalf("%d topics", n)
 	}
 }

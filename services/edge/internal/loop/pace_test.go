@@ -7,7 +7,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
@@ -91,7 +91,7 @@ func TestBytesOfAClientHaveARate(t *testing.T) {
 			fast.arrived(l)
 		}
 		pass(100 * time.Millisecond)
-		if time.Now().After(deadline) || l.hub.Stats().Closes != (delivery.ByCode{}) {
+		if time.Now().After(deadline) || l.hub.Stats().Closes != (counters.ByCode{}) {
 			t.Fatalf("closed, or never whole: %v", l.hub.Stats().Closes)
 		}
 	}

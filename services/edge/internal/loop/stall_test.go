@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
@@ -28,7 +28,7 @@ func TestNeighboursAreAnsweredBetweenTheSlicesOfOne(t *testing.T) {
 
 	// until turns until done, and says in how many turns.
 	pings := uint64(0)
-	until := func(what string, least int, done func(s *delivery.Stats) bool) {
+	until := func(what string, least int, done func(s *counters.Stats) bool) {
 		t.Helper()
 		turns := 0
 		calm := func() bool { return !l.hub.Busy() && l.box.Empty() && len(l.reads) == 0 && len(l.flushes) == 0 }
@@ -69,10 +69,10 @@ func TestNeighboursAreAnsweredBetweenTheSlicesOfOne(t *testing.T) {
 	const slices = topics / workSlice
 
 	c := dialSession()
-	until("it subscribes", slices, func(s *delivery.Stats) bool { return s.Subscriptions == 1 })
+	until("it subscribes", slices, func(s *counters.Stats) bool { return s.Subscriptions == 1 })
 	for i, name := range names {
 		if mesh.Send(name, "hello"); i%1000 == 999 {
-			until("it is sent what comes", 1, func(s *delivery.Stats) bool { return s.Unacked == int64(i)+1 })
+			until("it is sent what comes", 1, func(s *counters.Stats) bool { return s.Unacked == int64(i)+1 })
 		}
 	}
 	m := &wirev1.Ack{}
@@ -80,14 +80,14 @@ func TestNeighboursAreAnsweredBetweenTheSlicesOfOne(t *testing.T) {
 		m.Entries = append(m.Entries, &wirev1.Ack_Entry{Topic: name, Seq: 2})
 	}
 	c.send(wirev1.FrameType_FRAME_TYPE_ACK, m)
-	until("it ACKs", 3, func(s *delivery.Stats) bool { return s.Acks == topics/2 })
+	until("it ACKs", 3, func(s *counters.Stats) bool { return s.Acks == topics/2 })
 	_ = c.Close()
-	until("it breaks off", slices, func(s *delivery.Stats) bool { return s.Connections == 1 })
+	until("it breaks off", slices, func(s *counters.Stats) bool { return s.Connections == 1 })
 
 	c = dialSession()
-	until("it resumes", slices, func(s *delivery.Stats) bool { return s.Unacked == topics/2 })
+	until("it resumes", slices, func(s *counters.Stats) bool { return s.Unacked == topics/2 })
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
-	until("it unsubscribes", slices, func(s *delivery.Stats) bool { return s.Subscriptions == 0 })
+	until("it unsubscribes", slices, func(s *counters.Stats) bool { return s.Subscriptions == 0 })
 	if s := mesh.Session("client:ann", "inbox"); len(s.Filters) != 0 || len(s.Cursors) != 0 {
 		t.Fatalf("the session has %d filters and %d topics yet", len(s.Filters), len(s.Cursors))
 	}

@@ -4,12 +4,12 @@ import (
 	"net/netip"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 )
 
 // Stats are a loop's counters as of the last 100 ms.
 type Stats struct {
-	delivery.Stats
+	counters.Stats
 	Lag  Lag
 	Held Held
 	// Shedding says that the loop refuses newcomers; Sheds, how often it has begun to.

@@ -1,0 +1,155 @@
+package state
+
+import (
+	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
+	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+)
+
+// Subscription is one subscription of one connection. It lies in Subscriptions.Slab: lists that may
+// outlive it hold a SubscriptionRef.
+type Subscription struct {
+	Conn              *Conn
+	Topic             *Topic // without wildcards
+	*SubscriptionMore        // NoSubscriptionMore without wildcards, content filter and ranking
+	*Pending                 // nil once it is open
+	Gen               uint32
+	ID                uint32 // the client's
+	Ref               uint32 // names it to the mesh; never used twice on a connection
+	AtConn            uint32 // in Conn.Subs
+	Since             uint32 // when it was made, Unix time in seconds
+	Window            uint16 // 0: only the connection's, which is greater
+	Kind              Kind
+	ACK               bool
+	Wildcard          bool
+	Active            bool  // it has its tracks
+	Open              bool  // Subscribed was sent
+	Overflow          uint8 // wirev1.Overflow
+	// it does not know the heads of its topics, and begins with what comes first
+	Headless bool
+	Dead     bool
+	Filtered bool // it has a content filter
+	Unjoined bool // it waits for the number of that, and the mesh has no Join of it
+}
+
+// SubscriptionMore is what one with wildcards or a content filter, or that is ranked, has beside.
+type SubscriptionMore struct {
+	Wild   *Filter
+	At     uint32 // in Wild.Subscriptions
+	Topics uint32 // tracks at topics that it did not name
+	Where  uint32 // number of its content filter; 0: not known yet
+	TopK   uint32 // of the best; 0: it is not ranked
+	// Joined is the serial of the window of ephemeral candidates that it joined last.
+	Joined uint64
+}
+
+// NoSubscriptionMore is that of subscriptions that have nothing of it.
+var NoSubscriptionMore = slab.None[SubscriptionMore]()
+
+// Pending is what a subscription has until it is open.
+type Pending struct {
+	Start  *starts.Start // until it begins
+	Answer frames.Subscribed
+}
+
+// Filter that the client named.
+func (s *Subscription) Filter() string {
+	if s.Wildcard {
+		return s.Wild.Name
+	}
+	return s.Topic.name
+}
+
+// SubscriptionRef finds a subscription, or nil once it is gone.
+type SubscriptionRef struct {
+	S   *Subscription
+	gen uint32
+}
+
+// Handle may outlive the subscription.
+func (s *Subscription) Handle() SubscriptionRef { return SubscriptionRef{s, s.Gen} }
+
+// Get finds the subscription.
+func (r SubscriptionRef) Get() *Subscription {
+	if r.S == nil || r.S.Gen != r.gen {
+		return nil
+	}
+	return r.S
+}
+
+// Subscriptions are the subscriptions of one loop, but for members of groups.
+type Subscriptions struct {
+	Slab   slab.Slab[Subscription]
+	Mores  slab.Slab[SubscriptionMore]
+	Arrays *slab.Arrays
+	Conns  *Conns
+}
+
+// More is the subscription's SubscriptionMore, to be written to.
+func (p *Subscriptions) More(s *Subscription) *SubscriptionMore {
+	if s.SubscriptionMore == NoSubscriptionMore {
+		s.SubscriptionMore = p.Mores.Take()
+	}
+	return s.SubscriptionMore
+}
+
+// Add lists a subscription with its connection.
+func (p *Subscriptions) Add(c *Conn, s *Subscription) {
+	s.AtConn = uint32(c.Subs.Len())
+	c.Subs.Append(p.Arrays, s)
+	if c.ByID == nil && c.Subs.Len() > ManyOf {
+		more := p.Conns.More(c)
+		more.ByID, more.ByRef = map[uint32]*Subscription{}, map[uint32]*Subscription{}
+		for _, s := range c.Subs.All() {
+			more.ByID[s.ID], more.ByRef[s.Ref] = s, s
+		}
+	} else if c.ByID != nil {
+		c.ByID[s.ID], c.ByRef[s.Ref] = s, s
+	}
+}
+
+// Remove takes a subscription out of its connection's list.
+func (p *Subscriptions) Remove(c *Conn, s *Subscription) {
+	if moved := c.Subs.Take(p.Arrays, int(s.AtConn)); moved != nil {
+		moved.AtConn = s.AtConn
+	}
+	if c.ByID == nil {
+		return
+	}
+	delete(c.ByID, s.ID)
+	delete(c.ByRef, s.Ref)
+	if c.Subs.Len() == 0 {
+		more := p.Conns.More(c)
+		more.ByID, more.ByRef = nil, nil
+		p.Conns.Less(c)
+	}
+}
+
+// SubByRef finds the subscription that the mesh means.
+func (c *Conn) SubByRef(ref uint32) *Subscription {
+	if c.ByRef != nil {
+		return c.ByRef[ref]
+	}
+	for _, s := range c.Subs.All() {
+		if s.Ref == ref {
+			return s
+		}
+	}
+	return nil
+}
+
+// Bounded reports whether it may match a limited number of topics.
+func (s *Subscription) Bounded() bool { return s.Wildcard && (s.ACK || s.Kind != KindPlain) }
+
+// SubByID finds the subscription that the client means.
+func (c *Conn) SubByID(id uint32) *Subscription {
+	if c.ByID != nil {
+		return c.ByID[id]
+	}
+	for _, s := range c.Subs.All() {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
