@@ -152,10 +152,7 @@ func (h *Hub) recycle(c *state.Conn) {
 // Over takes up to n slots whose connections no topic and no timer knows any more: their sockets
 // are to be closed, then Free called.
 func (h *Hub) Over(dst []uint32, n int) []uint32 {
-	n = min(n, len(h.conns.Closed))
-	dst = append(dst, h.conns.Closed[:n]...)
-	h.conns.Closed = h.conns.Closed[:copy(h.conns.Closed, h.conns.Closed[n:])]
-	return dst
+	return h.conns.TakeClosed(dst, n)
 }
 
 // Free ends a slot that Over named. Its generation is the last thing to go: whatever still names
@@ -163,9 +160,7 @@ func (h *Hub) Over(dst []uint32, n int) []uint32 {
 func (h *Hub) Free(slot uint32) {
 	c := h.conns.Get(slot)
 	h.stats.Connections--
-	c.Reset()
-	c.Gen = max(c.Gen+1, 1)
-	h.conns.Released(c)
+	h.conns.Free(c)
 }
 
 // Status of a connection, for the loop.
@@ -198,26 +193,10 @@ func (h *Hub) holds(c *state.Conn) bool {
 }
 
 // Dirty takes the slots that have something to flush or to end.
-func (h *Hub) Dirty(dst []uint32) []uint32 {
-	for _, slot := range h.conns.Dirty {
-		c := h.conns.Get(slot)
-		c.Dirty = false
-		if c.Phase == state.Free {
-			h.conns.Released(c)
-			continue
-		}
-		dst = append(dst, slot)
-	}
-	h.conns.Dirty = h.conns.Dirty[:0]
-	return dst
-}
+func (h *Hub) Dirty(dst []uint32) []uint32 { return h.conns.TakeDirty(dst) }
 
 // Resumed takes the slots that may read again.
-func (h *Hub) Resumed(dst []uint32) []uint32 {
-	dst = append(dst, h.conns.Resumed...)
-	h.conns.Resumed = h.conns.Resumed[:0]
-	return dst
-}
+func (h *Hub) Resumed(dst []uint32) []uint32 { return h.conns.TakeResumed(dst) }
 
 // Handle of a slot, for tests and logs.
 func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.conns.Get(slot)) }

@@ -122,13 +122,13 @@ func (s *Conns) Take() *Conn {
 		c = s.Slab.Take()
 		c.Slot = s.Len() - 1
 	}
-	c.Reset()
+	c.reset()
 	c.Gen = max(c.Gen, 1)
 	return c
 }
 
-// Reset leaves the slot and its generation.
-func (c *Conn) Reset() {
+// reset leaves the slot and its generation.
+func (c *Conn) reset() {
 	*c = Conn{Slot: c.Slot, Gen: c.Gen, Waking: c.Waking, Dirty: c.Dirty, Out: sendq.Empty, ConnMore: NoConnMore}
 }
 
@@ -158,6 +158,14 @@ func (s *Conns) DropMore(c *Conn) {
 	}
 }
 
+// Free ends a slot. Its generation is the last thing to go: whatever still names the connection is
+// stale from here on.
+func (s *Conns) Free(c *Conn) {
+	c.reset()
+	c.Gen = max(c.Gen+1, 1)
+	s.Released(c)
+}
+
 // Released gives back the slot of a connection that was freed while it stood in a list.
 func (s *Conns) Released(c *Conn) {
 	if c.Phase == Free && !c.Waking && !c.Dirty {
@@ -171,6 +179,36 @@ func (s *Conns) MarkDirty(c *Conn) {
 		c.Dirty = true
 		s.Dirty = append(s.Dirty, c.Slot)
 	}
+}
+
+// TakeDirty appends the slots that have something to flush or to end, once.
+func (s *Conns) TakeDirty(dst []uint32) []uint32 {
+	for _, slot := range s.Dirty {
+		c := s.Get(slot)
+		c.Dirty = false
+		if c.Phase == Free {
+			s.Released(c)
+			continue
+		}
+		dst = append(dst, slot)
+	}
+	s.Dirty = s.Dirty[:0]
+	return dst
+}
+
+// TakeResumed appends the slots that may read again, once.
+func (s *Conns) TakeResumed(dst []uint32) []uint32 {
+	dst = append(dst, s.Resumed...)
+	s.Resumed = s.Resumed[:0]
+	return dst
+}
+
+// TakeClosed appends up to n slots of which only the socket is left, once.
+func (s *Conns) TakeClosed(dst []uint32, n int) []uint32 {
+	n = min(n, len(s.Closed))
+	dst = append(dst, s.Closed[:n]...)
+	s.Closed = s.Closed[:copy(s.Closed, s.Closed[n:])]
+	return dst
 }
 
 // User that the connection's session belongs to.
