@@ -92,7 +92,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	for path, wants := range map[string][]string{
-		"/readyz?verbose": {"serving: ok", "ready", "models: degraded: the node knows no store (--stores)"},
+		"/readyz?verbose": {"serving: ok", "ready", "models: degraded: no store is configured (--stores)"},
 		"/metrics": {
 			`pushmesh_compute_jobs_total{code="OK"} 1`, `pushmesh_compute_queue_depth{lane="long"} 0`,
 			"pushmesh_compute_run_seconds_bucket", "pushmesh_compute_wait_seconds_count 1",
