@@ -90,19 +90,30 @@ func (s *sets) find(names []string) uint32 {
 // packTables of all candidates: which set of names each has, and the values; none: no candidate has
 // any. names are those wanted; nil: all.
 func packTables[V float64 | string](s *sets, all []score.Candidate, names []string, of func(*score.Candidate) *expr.Table[V]) (which []uint32, values []V) {
-	which = make([]uint32, len(all))
+	which, values = make([]uint32, len(all)), make([]V, 0, entries(all, names, of))
 	var found []string
 	for i := range all {
 		found, values = appendEntries(of(&all[i]), names, s.lastNames(), found[:0], values)
 		which[i] = s.find(found)
-		if i == 0 {
-			values = slices.Grow(values, len(values)*(len(all)-1)) // most likely all are alike
-		}
 	}
 	if len(values) == 0 {
 		return nil, nil
 	}
 	return which, values
+}
+
+// entries is how many values the tables have at most. They are counted, not guessed from the first:
+// what a request makes room for is bounded by its size.
+func entries[V float64 | string](all []score.Candidate, names []string, of func(*score.Candidate) *expr.Table[V]) (n int) {
+	for i := range all {
+		t := of(&all[i])
+		has := len(t.Map) + len(t.Pairs)
+		if names != nil {
+			has = min(has, len(names))
+		}
+		n += has
+	}
+	return n
 }
 
 // appendEntries of a table, by name. likely are names that it may have.

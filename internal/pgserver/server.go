@@ -186,6 +186,8 @@ func (s *Server) start() error {
 	args := []string{
 		"-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port), "-h", "127.0.0.1", "-k", s.socketDir(),
 		"-c", "max_connections=300", "-c", "shared_buffers=128MB",
+		// In the data folder: a server that a test kills would leave it in /dev/shm.
+		"-c", "dynamic_shared_memory_type=mmap",
 	}
 	for _, setting := range s.with {
 		args = append(args, "-c", setting)

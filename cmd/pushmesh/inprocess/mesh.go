@@ -52,31 +52,36 @@ func New(s Settings) *Mesh {
 	if s.NATS == "" {
 		m.parts.Add("nats", &m.nats)
 	}
-	m.Stores = add(m, s.Stores, func(ctx context.Context, s store.Settings) (*store.Store, error) {
+	m.Stores = add(m, "store", s.Stores, func(ctx context.Context, s store.Settings) (*store.Store, error) {
 		s.NATS = m.NATS()
 		return store.New(ctx, s)
 	})
-	m.Computes = add(m, s.Computes, func(ctx context.Context, s compute.Settings) (*compute.Compute, error) {
+	m.Computes = add(m, "compute", s.Computes, func(ctx context.Context, s compute.Settings) (*compute.Compute, error) {
 		s.Stores = Addrs(m.Stores)
 		return compute.New(ctx, s)
 	})
-	m.Routers = add(m, s.Routers, func(ctx context.Context, s router.Settings) (*router.Router, error) {
+	m.Routers = add(m, "router", s.Routers, func(ctx context.Context, s router.Settings) (*router.Router, error) {
 		s.NATS, s.Stores, s.Computes = m.NATS(), Addrs(m.Stores), Addrs(m.Computes)
 		return router.New(ctx, s)
 	})
-	m.Edges = add(m, s.Edges, func(ctx context.Context, s edge.Settings) (*edge.Edge, error) {
+	m.Edges = add(m, "edge", s.Edges, func(ctx context.Context, s edge.Settings) (*edge.Edge, error) {
 		s.NATS, s.Stores, s.Computes = m.NATS(), Addrs(m.Stores), Addrs(m.Computes)
 		return edge.New(ctx, s)
 	})
 	return m
 }
 
-// add puts the nodes of a tier on the stack, each with its settings.
-func add[T served, S any](m *Mesh, settings []S, make func(context.Context, S) (T, error)) (nodes []*Node[T]) {
+// add puts the nodes of a tier on the stack, each with its settings. A tier's only node is called
+// like the tier in errors.
+func add[T served, S any](m *Mesh, tier string, settings []S, make func(context.Context, S) (T, error)) (nodes []*Node[T]) {
 	for i, s := range settings {
 		n := &Node[T]{make: func(ctx context.Context) (T, error) { return make(ctx, s) }}
 		nodes = append(nodes, n)
-		m.parts.Add(fmt.Sprintf("%T %d", n.Part, i+1), n)
+		name := tier
+		if len(settings) > 1 {
+			name = fmt.Sprintf("%s %d", tier, i+1)
+		}
+		m.parts.Add(name, n)
 	}
 	return nodes
 }

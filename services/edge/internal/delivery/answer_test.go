@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -166,5 +167,32 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	}
 	if n := len(answer.GetPositions()); n != topics {
 		t.Fatalf("%d positions", n)
+	}
+}
+
+// A live subscription with a content filter or a ranking has a position of its own: it begins at
+// the head, also where one with wildcards on its connection has heard nothing of the topic.
+func TestLiveWithAFilterOrARankingBeginsAtTheHead(t *testing.T) {
+	for name, m := range map[string]*wirev1.Subscribe{
+		"where": {Id: 2, Filter: "feed/1", Where: "payload > 0"}, "where and wildcards": {Id: 2, Filter: "feed/#", Where: "payload > 0"},
+		"ranked": {Id: 2, Filter: "feed/1", RankTopK: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := rankedWorld(t, Limits{}, 0)
+			c := w.connect(&wirev1.Hello{})
+			w.mesh.Send("feed/1", "1", "2", "3")
+			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "feed/+"})
+			c.texts()
+			c.subscribe(m)
+			w.rankAll()
+			if texts := c.texts(); len(texts) != 1 || !strings.HasPrefix(texts[0], "Subscribed 2") {
+				t.Fatalf("the client is sent %q, want Subscribed alone", texts)
+			}
+			w.mesh.Send("feed/1", "4")
+			w.rankAll()
+			if texts := c.texts(); len(texts) != 2 {
+				t.Fatalf("the client is sent %q, want one message for each subscription", texts)
+			}
+		})
 	}
 }

@@ -109,8 +109,14 @@ func (j *activation) Hold(r state.TrackRef) (pos uint64, held bool) {
 	return t.Pos, true
 }
 
-// Subscriptions of the connection.
-func (j *activation) Subscriptions() int { return j.c.Subs.Len() }
+// Subscriptions of the connection; none for one with a track of its own, which it shares with
+// nobody.
+func (j *activation) Subscriptions() int {
+	if j.sub.S.Kind != state.KindPlain {
+		return 0
+	}
+	return j.c.Subs.Len()
+}
 
 // Awaits reports whether the i-th is a plain subscription with wildcards that has heard nothing yet
 // of a topic that matches: for it the topic appeared later, so that the track that they will share

@@ -143,7 +143,7 @@ func New(cfg Config) *Groups {
 		cfg.Clock = func(now time.Time) time.Time { return now }
 	}
 	return &Groups{
-		cfg: cfg, ops: serial.New(), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
+		cfg: cfg, ops: serial.New(), work: lifecycle.NewGroup(context.Background()), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
 		links: map[string]*link{}, heard: map[string]*heard{}, dead: map[string]time.Time{}, dispatchers: map[uint32]*dispatcher{}, busy: map[*dispatcher]bool{},
 		lastID: cfg.Incarnation, // so that the numbers of an earlier process don't come again
 	}
@@ -151,7 +151,6 @@ func New(cfg Config) *Groups {
 
 // Start begins to serve.
 func (g *Groups) Start(context.Context) error {
-	g.work = lifecycle.NewGroup(context.Background())
 	g.work.Go("edge-groups", g.run)
 	return nil
 }

@@ -20,8 +20,9 @@ type Delivery[T any] interface {
 	// Hold has a position stay where it is until the subscription shares it; false: it is gone, or
 	// there was none.
 	Hold(t T) (pos uint64, held bool)
-	// Subscriptions is how many the connection has. Awaits reports whether the i-th of them is live
-	// and has heard nothing yet of a topic that it matches.
+	// Subscriptions is how many the connection has that the subscription may share positions with,
+	// once there are any. Awaits reports whether the i-th of them is live and has heard nothing yet
+	// of a topic that it matches.
 	Subscriptions() int
 	Awaits(i int, topic string) bool
 	// Session is that of the connection; asked for only where the subscription is the session's.
