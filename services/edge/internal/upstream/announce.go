@@ -18,9 +18,7 @@ func (m *Mesh) announce() {
 		m.publishTo(bus.EdgeAnnounce, a)
 		m.stats.Announcements.Add(1)
 	}
-	waits := m.unannounced
-	m.unannounced = nil
-	for _, w := range waits {
+	for _, w := range m.joins.takeUnannounced() {
 		if m.table.Announced(w.Filter) == 0 { // everyone left before it was announced
 			m.answer(w, nil, code.New(wirev1.Code_CODE_CANCELLED, "the subscription ended"))
 			continue
@@ -34,7 +32,8 @@ func (m *Mesh) digest() {
 	m.announce() // a digest is compared with what was announced
 	d := m.table.Digest()
 	d.Connections = uint32(m.cfg.Connections())
-	d.Draining, d.Leaving, d.SentAt = m.draining, m.leaving, uint64(time.Now().UnixMicro())
+	d.SentAt = uint64(time.Now().UnixMicro())
+	m.heartbeat.describe(d)
 	if m.cfg.About != nil {
 		m.cfg.About(d)
 	}

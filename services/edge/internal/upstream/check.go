@@ -72,21 +72,29 @@ func (c *check) lane(owner string) *checkLane {
 
 // apart says that messages may be stored of which no router can tell this edge.
 func (m *Mesh) apart() bool {
-	return !m.cfg.Bus.Connected() || m.routers.Len() == 0 && !m.unheard() || m.now.Before(m.check.doubt)
+	return !m.cfg.Bus.Connected() || m.routers.Len() == 0 && !m.routers.unheard(m.now) || m.now.Before(m.check.doubt)
+}
+
+func (c *check) addAll(reason string) {
+	c.all = true
+	c.reasons[reason] = true
+}
+
+func (c *check) addTopic(reason, topic string) {
+	c.topics[topic] = true
+	c.reasons[reason] = true
 }
 
 // checkAll has every durable topic compared.
 func (m *Mesh) checkAll(reason string) {
-	m.check.all = true
-	m.check.reasons[reason] = true
+	m.check.addAll(reason)
 }
 
 // checkSome has some topics compared.
 func (m *Mesh) checkSome(reason string, topics []string) {
 	for _, t := range topics {
 		if m.feed.Wanted(t) {
-			m.check.topics[t] = true
-			m.check.reasons[reason] = true
+			m.check.addTopic(reason, t)
 		}
 	}
 }
@@ -137,23 +145,23 @@ func (m *Mesh) split() {
 		m.ops.Do(func() {
 			c.splitting = false
 			c.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(began)))
-			m.handOut(parts, all, patient)
+			c.handOut(m.now, parts, all, patient)
 		})
 	})
 }
 
 // handOut gives each lane its part. all: that is all there is for it; patient: a lane that was
 // compared a moment ago may wait.
-func (m *Mesh) handOut(parts map[string][]string, all, patient bool) {
+func (c *check) handOut(now time.Time, parts map[string][]string, all, patient bool) {
 	if all && !patient { // what is retried for an owner is among the parts, or not wanted any more
-		for _, l := range m.check.lanes {
+		for _, l := range c.lanes {
 			l.names = nil
 		}
 	}
 	for owner, names := range parts {
-		l := m.check.lane(owner)
+		l := c.lane(owner)
 		switch {
-		case patient && m.now.Before(l.apart):
+		case patient && now.Before(l.apart):
 		case all:
 			l.names = names
 		default:

@@ -17,8 +17,8 @@ type Figure struct {
 
 // Figures of everything behind the loops. It may be called at any time once SetLoops was.
 func (m *Mesh) Figures() []Figure {
-	s, f, ss, p, w := &m.stats, m.feed.Stats(), m.sessions, m.publish, m.wheres.Stats()
-	judging, rejudging := m.judging.Stats(), m.rejudging.Stats()
+	s, f, ss, p, w := &m.stats, m.feed.Stats(), m.sessions, m.publish, m.judging.wheres.Stats()
+	judging, rejudging := m.judging.routed.Stats(), m.judging.ranges.Stats()
 	gauge := func(name, help string, n float64) Figure { return Figure{Name: name, Help: help, Gauge: true, N: n} }
 	count := func(name, help string, n uint64) Figure { return Figure{Name: name, Help: help, N: float64(n)} }
 	labelled := func(name, help, label, value string, n uint64) Figure {
@@ -41,7 +41,7 @@ func (m *Mesh) Figures() []Figure {
 		coded("where_dropped_total", "Messages dropped because the queue for content filters was full, by reason; durable ones are read from the log.", wirev1.Code_CODE_QUEUE_FULL, judging.Full.Load()),
 		coded("where_dropped_total", "Messages dropped because the queue for content filters was full, by reason; durable ones are read from the log.", wirev1.Code_CODE_MEMORY_BUDGET, judging.NoMemory.Load()),
 		coded("where_dropped_total", "Messages dropped because the queue for content filters was full, by reason; durable ones are read from the log.", wirev1.Code_CODE_OVERLOADED, rejudging.Full.Load()+rejudging.NoMemory.Load()),
-		gauge("joins_waiting", "Subscriptions that wait for routers to know them, or for heads of topics.", float64(m.waiting.Load())),
+		gauge("joins_waiting", "Subscriptions that wait for routers to know them, or for heads of topics.", float64(m.joins.waiting.Load())),
 		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
 		gauge("sessions", "Sessions attached to this edge.", float64(ss.Held.Load())),
 		count("frames_total", "Frames received from routers.", s.Frames.Load()),
@@ -86,7 +86,7 @@ func (m *Mesh) Figures() []Figure {
 		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_OVERLOADED, p.Refused.Load()),
 		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_UNAVAILABLE, p.Unavailable.Load()),
 	}
-	ps := &m.telling
+	ps := &m.members
 	out = append(out,
 		gauge("presence_filters", "Filters whose members routers watch.", float64(ps.filters.Load())),
 		gauge("presence_members", "Members of the filters that routers watch.", float64(ps.members.Load())),
@@ -117,18 +117,18 @@ func (m *Mesh) Figures() []Figure {
 	for reason, n := range s.Checks() {
 		out = append(out, labelled("head_checks_total", "Comparisons of heads with the store, by reason.", "reason", reason, n))
 	}
-	return append(out, m.readerFigures()...)
+	return append(out, m.reads.figures()...)
 }
 
-func (m *Mesh) readerFigures() []Figure {
+func (r *reads) figures() []Figure {
 	var out []Figure
-	for name, r := range map[string]*history.Reader{"resume": m.resumes, "repair": m.repairs} {
+	for name, reader := range map[string]*history.Reader{"resume": r.resumes, "repair": r.repairs} {
 		out = append(out,
-			Figure{Name: "reads_waiting", Help: "Reads of logs that are queued.", Gauge: true, Label: "for", Value: name, N: float64(r.Waiting())},
-			Figure{Name: "store_reads_total", Help: "Reads of logs sent to the store.", Label: "for", Value: name, N: float64(r.Reads.Load())},
-			Figure{Name: "shared_reads_total", Help: "Reads of logs answered together with one under way.", Label: "for", Value: name, N: float64(r.Shared.Load())},
-			Figure{Name: "refused_reads_total", Help: "Reads of logs refused because too many were queued.", Label: "for", Value: name, N: float64(r.Refused.Load())},
-			Figure{Name: "failed_reads_total", Help: "Reads that the store did not answer.", Label: "for", Value: name, N: float64(r.Failed.Load())},
+			Figure{Name: "reads_waiting", Help: "Reads of logs that are queued.", Gauge: true, Label: "for", Value: name, N: float64(reader.Waiting())},
+			Figure{Name: "store_reads_total", Help: "Reads of logs sent to the store.", Label: "for", Value: name, N: float64(reader.Reads.Load())},
+			Figure{Name: "shared_reads_total", Help: "Reads of logs answered together with one under way.", Label: "for", Value: name, N: float64(reader.Shared.Load())},
+			Figure{Name: "refused_reads_total", Help: "Reads of logs refused because too many were queued.", Label: "for", Value: name, N: float64(reader.Refused.Load())},
+			Figure{Name: "failed_reads_total", Help: "Reads that the store did not answer.", Label: "for", Value: name, N: float64(reader.Failed.Load())},
 		)
 	}
 	return out

@@ -135,7 +135,7 @@ func TestFiltersThatComeAndGoKeepTheOrder(t *testing.T) {
 		last = msg.ExpiresAt
 	}
 	edgetest.WaitFor(t, "room", func() error {
-		if st := m.judging.Stats(); st.Messages.Load() != 0 || m.judging.Busy("cursor/a") {
+		if st := m.judging.routed.Stats(); st.Messages.Load() != 0 || m.judging.routed.Busy("cursor/a") {
 			return fmt.Errorf("%d messages are counted", st.Messages.Load())
 		}
 		return nil
@@ -158,13 +158,13 @@ func TestMessagesBeyondTheFiltersQueueAreRepaired(t *testing.T) {
 		w.router.Send(stored[i], unstored[i])
 	}
 	waitLive(t, l, "room/dear", sequence(flood))
-	dropped := m.judging.Stats().Full.Load()
+	dropped := m.judging.routed.Stats().Full.Load()
 	if dropped == 0 {
 		t.Error("nothing was dropped")
 	}
 	edgetest.WaitFor(t, "the rest", func() error {
 		lost := uint64(flood - l.count("cursor/dear"))
-		if lost == 0 || lost > m.judging.Stats().Full.Load() || m.judging.Stats().Messages.Load() > 0 {
+		if lost == 0 || lost > m.judging.routed.Stats().Full.Load() || m.judging.routed.Stats().Messages.Load() > 0 {
 			return fmt.Errorf("%d were lost", lost)
 		}
 		return nil

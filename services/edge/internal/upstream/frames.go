@@ -140,15 +140,14 @@ func (m *Mesh) missed(f *routerlink.Frame, why routerlink.Reason) {
 }
 
 func (m *Mesh) routersChanged() {
-	live := m.routers.Live()
-	m.live.Store(&live)
+	m.routers.publish()
 	m.openGate()
 	m.wantEvents()
 }
 
 // gap is called after NATS was connected, or dropped something.
 func (m *Mesh) gap() {
-	m.connected()
+	m.routers.connected(m.now)
 	m.announce()
 	m.digest()
 	m.routers.Doubt(m.table.Version())
@@ -161,7 +160,7 @@ func (m *Mesh) handOn() {
 	if ok {
 		spans := m.begin(out.Sampled)
 		for loop, run := range out.Loops {
-			if len(run) > 0 && !m.loops[loop].live(run) {
+			if len(run) > 0 && !m.loops.live(loop, run) {
 				m.stats.RefusedRuns.Add(1)
 				m.stats.Overloaded.Add(uint64(m.feed.Refused(loop, run)))
 			}
@@ -170,19 +169,15 @@ func (m *Mesh) handOn() {
 			s.End()
 		}
 		for _, r := range out.Reads {
-			k := history.Key{Topic: r.Topic, Epoch: r.Epoch, From: r.From, To: r.To, MaxBytes: repairBytes}
-			m.repairs.Read(k, func(answer exchange.Range) {
-				m.judgeRange(answer, func(answer exchange.Range) { m.feed.ReadDone(m.now, r, answer) })
+			m.reads.repair(r, func(answer exchange.Range) {
+				m.judging.judgeRange(answer, func(answer exchange.Range) { m.feed.ReadDone(m.now, r, answer) })
 			})
 		}
 	}
 	if m.feed.Owing() {
-		m.feed.Resend(func(loop int, run []*exchange.Message) bool { return m.loops[loop].live(run) })
+		m.feed.Resend(m.loops.live)
 	}
 }
-
-// repairBytes bounds one read of the feed's own.
-const repairBytes = 256 << 10
 
 func (m *Mesh) owingDue() (time.Time, bool) { return m.now.Add(owingEvery), m.feed.Owing() }
 

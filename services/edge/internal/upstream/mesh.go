@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -17,7 +16,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
-	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -102,15 +100,8 @@ type Config struct {
 // Sizes of the mesh's queues.
 const (
 	framesWaiting  = 1 << 16
-	joinsWaiting   = 200_000 // subscriptions that wait for an answer
 	readsWaiting   = 65_536
 	repairsAtATime = 4 // reads of the feed's own, beside those of subscribers
-)
-
-// The paces of the mesh's own clock: tick while something waits for it, with the digest else.
-const (
-	digestEvery = time.Second
-	tick        = 100 * time.Millisecond
 )
 
 // Mesh is a lifecycle.Part. One goroutine owns the table of interest, the routers and the feed;
@@ -119,57 +110,32 @@ type Mesh struct {
 	exchange.Groups // groups, for loops
 
 	cfg   Config
-	loops []*outlet
+	loops outlets
 	group *lifecycle.Group
 	stats Stats
-
 	ops   *serial.Queue
 	inbox *bus.Inbox
-	full  chan struct{} // an outlet has a backlog
+	leave []func()
 
-	wheres    *filters.Registry
-	judging   *filters.Stage // messages of routers
-	rejudging *filters.Stage // what was read of logs
-	compiling *serial.Queue  // filters that come and go
-	resumes   *history.Reader
-	repairs   *history.Reader
-
+	judging  judging
+	reads    reads
 	sessions *sessions.Sessions
 	publish  *publish.Publisher
 	groups   *groups.Groups
-	telling  telling
+	members  members
 	others   *others
 
-	waiting atomic.Int64 // joins not answered yet
-	live    atomic.Pointer[[]routerlink.Live]
-	leave   []func()
-
 	// The goroutine's own.
-	now         time.Time
-	decoder     decoder
-	table       *interest.Table
-	gate        interest.Gate
-	unannounced []interest.Wait
-	lagging     []lag // by version
-	routers     *routerlink.Set
-	feed        *feed.Feed
-	catchup     catchup
-	joins       joins
-	presence    *presence.Reporter
-	check       check
-	graceUntil  time.Time // no router may have been heard yet
-	othersUntil time.Time // some may not have been
-	nextDigest  time.Time
-	ticked      time.Time          // when clock was called last
-	snapshots   map[string]sending // by router
-	unjudged    map[string]bool    // topics that lost messages for which judging had no room
-	draining    bool
-	leaving     bool
-	// Kinds of events that routers want, that policies make durable, and that loops know to be
-	// wanted.
-	wanted, durable, told events.Mask
-
-	wantedNow atomic.Uint32 // told, for others
+	now       time.Time
+	heartbeat heartbeat
+	decoder   decoder
+	table     *interest.Table
+	routers   routers
+	feed      *feed.Feed
+	joins     joins
+	check     check
+	snapshots snapshots
+	events    eventKinds
 }
 
 // New makes a mesh.
@@ -181,19 +147,14 @@ func New(cfg Config) *Mesh {
 		cfg.BackstopEvery = 25 * time.Second
 	}
 	m := &Mesh{
-		cfg: cfg, ops: serial.New(), full: make(chan struct{}, 1),
-		table: interest.New(cfg.ID, cfg.Incarnation), routers: routerlink.New(cfg.Incarnation),
-		wheres: filters.New(cfg.FilterBudget), compiling: serial.New(),
-		snapshots: map[string]sending{}, unjudged: map[string]bool{}, others: newOthers(cfg.ID, cfg.Incarnation, cfg.Addresses, cfg.Log),
+		cfg: cfg, ops: serial.New(), loops: newOutlets(), table: interest.New(cfg.ID, cfg.Incarnation),
+		joins: joins{heads: newHeadQuestions()}, check: newCheck(), snapshots: snapshots{},
+		others: newOthers(cfg.ID, cfg.Incarnation, cfg.Addresses, cfg.Log),
 	}
-	m.judging = filters.NewStage(m.wheres, cfg.Judging)
-	m.rejudging = filters.NewStage(m.wheres, filters.StageConfig{Messages: rangesMessages, Bytes: rangesBytes})
-	m.resumes = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
-	m.repairs = history.NewReader(cfg.Store, m.ownerOf, readsWaiting, cfg.Traced)
-	m.catchup = catchup{cache: history.NewCache(0), flights: map[string][]*flight{}}
-	m.joins = newJoins()
-	m.check = newCheck()
-	m.live.Store(&[]routerlink.Live{})
+	m.judging = newJudging(&cfg, m.ops, &m.loops)
+	m.reads = newReads(&cfg, m.ownerOf)
+	m.members.ops = m.ops
+	m.routers.init(cfg.Incarnation)
 	return m
 }
 
@@ -201,9 +162,9 @@ func New(cfg Config) *Mesh {
 func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.cfg.Feed.Loops, m.cfg.Feed.Durable = len(loops)+1, m.cfg.Durable
 	m.feed = feed.New(m.cfg.Feed)
-	m.presence = m.newReporter(len(loops))
+	m.members.serve(&m.cfg, len(loops))
 	for _, l := range loops {
-		m.loops = append(m.loops, &outlet{loop: l, full: m.full})
+		m.loops.add(l)
 	}
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.notifyTakeover, Log: m.cfg.Log,
@@ -214,33 +175,26 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
 	m.Groups = m.groups
-	m.loops = append(m.loops, &outlet{loop: m.groups, full: m.full})
+	m.loops.add(m.groups)
 	m.publish = publish.New(publish.Config{
-		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.liveRouters, Durable: m.cfg.Durable, Post: m.Post,
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, Post: m.Post,
 	})
 }
 
-func (m *Mesh) liveRouters() []routerlink.Live { return *m.live.Load() }
-
 // LiveRouters are the ids of routers that are alive, as far as is known.
 func (m *Mesh) LiveRouters() (ids []string) {
-	for _, r := range m.liveRouters() {
+	for _, r := range m.routers.current() {
 		ids = append(ids, r.ID)
 	}
 	return ids
 }
 
 // Post hands an event that is no Live to a loop, if need be once it has room.
-func (m *Mesh) Post(loop uint16, e exchange.Event) {
-	if int(loop) < len(m.loops) {
-		m.loops[loop].post(e)
-	}
-}
+func (m *Mesh) Post(loop uint16, e exchange.Event) { m.loops.post(loop, e) }
 
 // Start subscribes to what routers and others send, and begins to beat.
 func (m *Mesh) Start(ctx context.Context) error {
-	m.resumes.Start(m.cfg.ReadsAtATime)
-	m.repairs.Start(repairsAtATime)
+	m.reads.start(m.cfg.ReadsAtATime)
 	m.group = lifecycle.NewGroup(context.Background())
 	if err := errors.Join(m.sessions.Start(ctx), m.publish.Start(ctx), m.groups.Start(ctx)); err != nil {
 		return err
@@ -271,13 +225,8 @@ func (m *Mesh) Start(ctx context.Context) error {
 	m.leave = []func(){m.inbox.Leave, requests, members, digests}
 	m.cfg.Bus.OnGap(func() { m.ops.Do(m.gap) })
 	m.group.Go("edge-mesh", m.run)
-	m.group.Go("edge-mesh-outlets", m.drainOutlets)
-	m.group.Go("edge-mesh-filters", m.compiling.Serve)
-	for _, stage := range []*filters.Stage{m.judging, m.rejudging} {
-		for range stage.Workers() {
-			m.group.Go("edge-mesh-judge", stage.Serve)
-		}
-	}
+	m.group.Go("edge-mesh-outlets", m.loops.drain)
+	m.judging.start(m.group)
 	return nil
 }
 
@@ -289,13 +238,13 @@ func (m *Mesh) Stop(ctx context.Context) error {
 		errs = append(errs, m.cfg.Teller.Stop(ctx))
 	}
 	m.do(ctx, func() {
-		m.leaving = true
+		m.heartbeat.leaving = true
 		m.digest()
 	})
 	for _, leave := range m.leave {
 		leave()
 	}
-	errs = append(errs, m.group.Stop(ctx), m.resumes.Stop(ctx), m.repairs.Stop(ctx))
+	errs = append(errs, m.group.Stop(ctx), m.reads.stop(ctx))
 	return errors.Join(errs...)
 }
 
@@ -304,7 +253,7 @@ func (m *Mesh) Stop(ctx context.Context) error {
 func (m *Mesh) Drain(ctx context.Context) {
 	m.groups.Drain(ctx)
 	m.do(ctx, func() {
-		m.draining = true
+		m.heartbeat.draining = true
 		m.digest()
 	})
 }
@@ -314,7 +263,7 @@ func (m *Mesh) PoliciesChanged() {
 	m.ops.Do(func() {
 		m.checkAll("policies")
 		m.durableEvents()
-		m.presence.Walk(topic.IsFilter) // others have presence now
+		m.members.reporter.Walk(topic.IsFilter) // others have presence now
 	})
 }
 
@@ -335,7 +284,7 @@ func (m *Mesh) do(ctx context.Context, f func()) {
 func (m *Mesh) run(ctx context.Context) {
 	m.now = time.Now()
 	m.durableEvents()
-	m.connected()
+	m.routers.connected(m.now)
 	m.check.next = m.now.Add(m.cfg.BackstopEvery)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -366,17 +315,16 @@ func (m *Mesh) run(ctx context.Context) {
 // advance does what is due, and hands on what came out.
 func (m *Mesh) advance() {
 	if !m.now.Before(m.clockDue()) {
-		m.ticked = m.now
+		m.heartbeat.ticked = m.now
 		m.clock()
 	}
 	if at, ok := m.table.Due(); ok && !m.now.Before(at) {
 		m.announce()
 	}
-	if !m.now.Before(m.nextDigest) {
-		m.nextDigest = m.now.Add(digestEvery)
+	if m.heartbeat.digestDue(m.now) {
 		m.digest()
 	}
-	if at, ok := m.gate.Next(); ok && !m.now.Before(at) {
+	if at, ok := m.joins.gate.Next(); ok && !m.now.Before(at) {
 		m.late()
 	}
 	m.feed.Advance(m.now)
@@ -388,7 +336,7 @@ func (m *Mesh) advance() {
 
 // clock is what has to be looked at from time to time alone.
 func (m *Mesh) clock() {
-	m.catchup.cache.Expire(m.now)
+	m.reads.cache.Expire(m.now)
 	if n := m.routers.Expire(m.now); n > 0 {
 		m.cfg.Log.Warn("routers stopped answering", "routers", n)
 		m.check.doubt = m.now.Add(doubtFor)
@@ -408,10 +356,7 @@ func (m *Mesh) clock() {
 // clockDue is when clock has something to look at: with the next digest where nothing waits, for
 // wakes are what an edge with idle connections pays for.
 func (m *Mesh) clockDue() time.Time {
-	due := m.nextDigest
-	if m.gate.Len() > 0 || len(m.lagging) > 0 || m.check.wanted() || m.check.waits() || m.unheard() {
-		due = m.ticked.Add(tick)
-	}
+	due := m.heartbeat.clockDue(m.joins.waitsForRouters() || m.check.wanted() || m.check.waits() || m.routers.unheard(m.now))
 	if at, ok := m.routers.NextSilent(); ok && at.Before(due) {
 		due = at
 	}
@@ -424,10 +369,10 @@ func (m *Mesh) clockDue() time.Time {
 // next is when advance has something to do.
 func (m *Mesh) next() time.Time {
 	at := m.clockDue()
-	if m.nextDigest.Before(at) {
-		at = m.nextDigest
+	if m.heartbeat.nextDigest.Before(at) {
+		at = m.heartbeat.nextDigest
 	}
-	for _, due := range []func() (time.Time, bool){m.table.Due, m.gate.Next, m.feed.Next, m.joins.due, m.owingDue, m.presence.Due} {
+	for _, due := range []func() (time.Time, bool){m.table.Due, m.joins.gate.Next, m.feed.Next, m.joins.heads.due, m.owingDue, m.members.reporter.Due} {
 		if t, ok := due(); ok && t.Before(at) {
 			at = t
 		}
@@ -436,7 +381,7 @@ func (m *Mesh) next() time.Time {
 }
 
 // Routers is the number of live routers, as far as is known.
-func (m *Mesh) Routers() int { return len(m.liveRouters()) }
+func (m *Mesh) Routers() int { return len(m.routers.current()) }
 
 var _ exchange.Mesh = struct {
 	*Mesh

@@ -55,7 +55,7 @@ func TestJoinThatIsLeftAtOnceIsAnsweredToo(t *testing.T) {
 		}
 	}
 	w.router.WaitHolds("room/0")
-	if n := m.waiting.Load(); n != 0 {
+	if n := m.joins.waiting.Load(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }

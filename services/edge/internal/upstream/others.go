@@ -116,12 +116,12 @@ func (o *others) hearSelf(d *meshv1.EdgeDigest, now time.Time) {
 	}
 }
 
-// CheckID is nil unless another edge has this one's id. Without NATS it is what was known before.
-func (m *Mesh) CheckID() error {
-	m.others.mu.Lock()
-	defer m.others.mu.Unlock()
-	if m.others.twin {
-		return fmt.Errorf("another edge process has the id %s: give one of them another --id", m.others.self)
+// checkID is nil unless another edge has this one's id.
+func (o *others) checkID() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.twin {
+		return fmt.Errorf("another edge process has the id %s: give one of them another --id", o.self)
 	}
 	return nil
 }
@@ -150,6 +150,9 @@ func (o *others) choose(now time.Time) {
 	here = here[:min(len(here), mostNamed)]
 	o.named.Store(&here)
 }
+
+// CheckID is nil unless another edge has this one's id. Without NATS it is what was known before.
+func (m *Mesh) CheckID() error { return m.others.checkID() }
 
 // Others is where clients may go that are sent away; none: it is not known. It does not wait, and
 // what it returns is not to be changed.

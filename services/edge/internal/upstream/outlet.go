@@ -13,7 +13,7 @@ import (
 type outlet struct {
 	loop exchange.Loop
 
-	// full has room for one: something waits here, and drainOutlets must look after it.
+	// full has room for one: something waits here, and outlets.drain must look after it.
 	full chan<- struct{}
 
 	mu      sync.Mutex
@@ -53,9 +53,35 @@ func (o *outlet) retry() (more bool) {
 	return len(o.backlog) > 0
 }
 
-// drainOutlets offers again what loops had no room for. It sleeps while nothing waits: an idle edge
-// has no use for 500 looks a second.
-func (m *Mesh) drainOutlets(ctx context.Context) {
+// outlets are the ways to all loops, that of the groups last. It is safe for concurrent use once
+// every loop was added.
+type outlets struct {
+	all  []*outlet
+	full chan struct{} // an outlet has a backlog
+}
+
+func newOutlets() outlets { return outlets{full: make(chan struct{}, 1)} }
+
+func (o *outlets) add(l exchange.Loop) {
+	o.all = append(o.all, &outlet{loop: l, full: o.full})
+}
+
+// withConnections are the loops but for the groups'.
+func (o *outlets) withConnections() []*outlet { return o.all[:len(o.all)-1] }
+
+// post hands an event that is no Live to a loop, if need be once it has room.
+func (o *outlets) post(loop uint16, e exchange.Event) {
+	if int(loop) < len(o.all) {
+		o.all[loop].post(e)
+	}
+}
+
+// live posts a run to a loop; false where it has no room.
+func (o *outlets) live(loop int, run []*exchange.Message) bool { return o.all[loop].live(run) }
+
+// drain offers again what loops had no room for. It sleeps while nothing waits: an idle edge has no
+// use for 500 looks a second.
+func (o *outlets) drain(ctx context.Context) {
 	const again = 2 * time.Millisecond
 	later := time.NewTimer(0)
 	defer later.Stop()
@@ -63,12 +89,12 @@ func (m *Mesh) drainOutlets(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.full:
+		case <-o.full:
 		case <-later.C:
 		}
 		more := false
-		for _, o := range m.loops {
-			more = o.retry() || more
+		for _, one := range o.all {
+			more = one.retry() || more
 		}
 		if more {
 			later.Reset(again)

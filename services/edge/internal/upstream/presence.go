@@ -2,10 +2,8 @@ package upstream
 
 import (
 	"cmp"
-	"context"
-	"fmt"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -14,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
 )
 
 // Bounds of what routers may watch here. A subscription with wildcards is compared with every
@@ -23,44 +22,65 @@ const (
 	presenceWatches = 16_384
 	presenceMembers = 1_000_000
 	changesWaiting  = 1 << 20
-	membersOfPage   = 1000
 )
 
-// telling is what loops tell of members. Its numbers are of the mesh's goroutine, but for waiting.
-type telling struct {
-	waiting             atomic.Int64
+// members are those of filters that routers watch, as loops tell of them. The mesh's goroutine owns
+// the reporter; the numbers may be read at any time.
+type members struct {
+	ops      *serial.Queue // the mesh's goroutine
+	reporter *presence.Reporter
+
+	waiting             atomic.Int64 // changes
 	missed              atomic.Bool
 	walks               atomic.Uint64
 	filters, members    atomic.Int64
 	overloaded, tooMany atomic.Uint64
 }
 
-func (m *Mesh) newReporter(loops int) *presence.Reporter {
-	return presence.NewReporter(presence.ReporterConfig{
-		ID: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loops: loops,
-		MaxMembers: cmp.Or(m.cfg.PresenceMembers, presenceMembers), MaxFilters: presenceFilters, MaxWatches: presenceWatches,
+// serve sets how many loops have members.
+func (ms *members) serve(cfg *Config, loops int) {
+	ms.reporter = presence.NewReporter(presence.ReporterConfig{
+		ID: cfg.ID, Incarnation: cfg.Incarnation, Loops: loops,
+		MaxMembers: cmp.Or(cfg.PresenceMembers, presenceMembers), MaxFilters: presenceFilters, MaxWatches: presenceWatches,
 	})
 }
 
-// TellMembers takes in what a loop tells of members.
-func (m *Mesh) TellMembers(loop uint16, changes []presence.Change) {
-	t, n := &m.telling, int64(len(changes))
-	if t.waiting.Add(n) <= changesWaiting {
-		m.ops.Do(func() {
-			t.waiting.Add(-n)
-			m.presence.Changes(int(loop), changes)
+// tell takes in what a loop tells of members. Any goroutine may call it.
+func (ms *members) tell(loop uint16, changes []presence.Change) {
+	n := int64(len(changes))
+	if ms.waiting.Add(n) <= changesWaiting {
+		ms.ops.Do(func() {
+			ms.waiting.Add(-n)
+			ms.reporter.Changes(int(loop), changes)
 		})
 		return
 	}
-	t.waiting.Add(-n)
-	if !t.missed.Swap(true) {
-		m.ops.Do(func() {
-			t.missed.Store(false)
-			t.walks.Add(1)
-			m.presence.Walk(func(string) bool { return true })
+	ms.waiting.Add(-n)
+	if !ms.missed.Swap(true) {
+		ms.ops.Do(func() {
+			ms.missed.Store(false)
+			ms.walks.Add(1)
+			ms.reporter.Walk(func(string) bool { return true })
 		})
 	}
 }
+
+// report returns what is to be told: to routers, and to loops.
+func (ms *members) report(now time.Time) ([]presence.Outgoing, []presence.Command) {
+	ms.reporter.Advance(now)
+	frames, commands := ms.reporter.Take()
+	if len(frames)+len(commands) > 0 {
+		n := ms.reporter.Stats()
+		ms.filters.Store(int64(n.Filters))
+		ms.members.Store(int64(n.Members))
+		ms.overloaded.Store(ms.reporter.Refused(wirev1.Code_CODE_OVERLOADED))
+		ms.tooMany.Store(ms.reporter.Refused(wirev1.Code_CODE_MEMORY_BUDGET))
+	}
+	return frames, commands
+}
+
+// TellMembers takes in what a loop tells of members.
+func (m *Mesh) TellMembers(loop uint16, changes []presence.Change) { m.members.tell(loop, changes) }
 
 // lease takes in what a router wants to be told.
 func (m *Mesh) lease(l *meshv1.PresenceLease) {
@@ -72,55 +92,16 @@ func (m *Mesh) lease(l *meshv1.PresenceLease) {
 		m.stats.BadFrames.Add(1)
 		return
 	}
-	m.ops.Do(func() { m.presence.Lease(m.now, l) })
+	m.ops.Do(func() { m.members.reporter.Lease(m.now, l) })
 }
 
 // reportMembers sends what there is to be told.
 func (m *Mesh) reportMembers() {
-	m.presence.Advance(m.now)
-	frames, commands := m.presence.Take()
+	frames, commands := m.members.report(m.now)
 	for _, c := range commands {
 		m.Post(uint16(c.Loop), exchange.WatchMembers{Filter: c.Filter, Walk: c.Walk})
 	}
 	for _, f := range frames {
 		m.publishTo(bus.RouterPresence(f.Router), f.Frame)
 	}
-	if len(frames)+len(commands) > 0 {
-		s, t := m.presence.Stats(), &m.telling
-		t.filters.Store(int64(s.Filters))
-		t.members.Store(int64(s.Members))
-		t.overloaded.Store(m.presence.Refused(wirev1.Code_CODE_OVERLOADED))
-		t.tooMany.Store(m.presence.Refused(wirev1.Code_CODE_MEMORY_BUDGET))
-	}
-}
-
-// listMembers asks every loop. It answers nothing but the whole: who is missing from a page would
-// be passed over for good.
-func (m *Mesh) listMembers(ctx context.Context, l *meshv1.ListMembers) (*meshv1.MemberPage, error) {
-	if err := topic.Check(l.GetTopic()); err != nil {
-		return nil, err
-	}
-	limit := min(int(l.GetLimit()), membersOfPage)
-	page := &meshv1.MemberPage{}
-	loops := len(m.loops) - 1 // the last one is the groups'
-	t := &tally{left: loops, done: make(chan struct{})}
-	for i := range loops {
-		m.Post(uint16(i), exchange.ListMembers{Topic: l.GetTopic(), After: l.GetAfter(), Limit: limit, Reply: func(all []*presence.Member, more bool) {
-			t.add(func() {
-				page.Members = append(page.Members, all...)
-				page.More = page.More || more
-			})
-		}})
-	}
-	t.wait(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.left > 0 {
-		return nil, fmt.Errorf("%d loops did not answer", t.left)
-	}
-	slices.SortFunc(page.Members, func(a, b *presence.Member) int { return cmp.Compare(a.GetConnectionId(), b.GetConnectionId()) })
-	if len(page.Members) > limit {
-		page.Members, page.More = page.Members[:limit], true
-	}
-	return page, nil
 }

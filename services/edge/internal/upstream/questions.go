@@ -62,35 +62,37 @@ func (q *question) release() {
 	q.later = nil
 }
 
-// joins wait for heads. Those of topics are kept apart by the store that owns the topic's shard, ""
-// where none does: nobody waits for an owner that is not the topic's own. Those of filters need
-// every owner.
-type joins struct {
+// headQuestions are the joins that wait for heads. Those of topics are kept apart by the store that
+// owns the topic's shard, "" where none does: nobody waits for an owner that is not the topic's
+// own. Those of filters need every owner.
+type headQuestions struct {
 	topics  map[string]*questions
 	filters questions
 	open    []*question // under way, oldest first
 }
 
-func newJoins() joins { return joins{topics: map[string]*questions{}, filters: newQuestions()} }
+func newHeadQuestions() headQuestions {
+	return headQuestions{topics: map[string]*questions{}, filters: newQuestions()}
+}
 
 // of are the joins of topics that one owner has.
-func (j *joins) of(owner string) *questions {
-	qs := j.topics[owner]
+func (h *headQuestions) of(owner string) *questions {
+	qs := h.topics[owner]
 	if qs == nil {
 		one := newQuestions()
 		qs = &one
-		j.topics[owner] = qs
+		h.topics[owner] = qs
 	}
 	return qs
 }
 
 // forget drops the owners for which nobody waits.
-func (j *joins) forget() {
-	maps.DeleteFunc(j.topics, func(_ string, qs *questions) bool { return qs.open+qs.n+len(qs.asked) == 0 })
+func (h *headQuestions) forget() {
+	maps.DeleteFunc(h.topics, func(_ string, qs *questions) bool { return qs.open+qs.n+len(qs.asked) == 0 })
 }
 
 // begin takes at most most names out of those that wait.
-func (j *joins) begin(now time.Time, of *questions, most int) *question {
+func (h *headQuestions) begin(now time.Time, of *questions, most int) *question {
 	q := &question{of: of, waits: map[string][]interest.Wait{}, later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
 	for name, ws := range of.waits {
 		if len(q.waits) == most {
@@ -100,14 +102,14 @@ func (j *joins) begin(now time.Time, of *questions, most int) *question {
 		of.asked[name] = q
 		delete(of.waits, name)
 	}
-	j.open = append(j.open, q)
+	h.open = append(h.open, q)
 	of.open++
 	return q
 }
 
 // end is called once q is answered.
-func (j *joins) end(q *question) {
-	j.open = slices.DeleteFunc(j.open, func(o *question) bool { return o == q })
+func (h *headQuestions) end(q *question) {
+	h.open = slices.DeleteFunc(h.open, func(o *question) bool { return o == q })
 	q.of.open--
 	for _, ws := range q.waits {
 		q.of.n -= len(ws)
@@ -116,8 +118,8 @@ func (j *joins) end(q *question) {
 }
 
 // overdue releases what questions hold back that take long.
-func (j *joins) overdue(now time.Time) {
-	for _, q := range j.open {
+func (h *headQuestions) overdue(now time.Time) {
+	for _, q := range h.open {
 		if !now.Before(q.until) {
 			q.release()
 		}
@@ -125,8 +127,8 @@ func (j *joins) overdue(now time.Time) {
 }
 
 // due is when overdue has something to do.
-func (j *joins) due() (time.Time, bool) {
-	for _, q := range j.open {
+func (h *headQuestions) due() (time.Time, bool) {
+	for _, q := range h.open {
 		if len(q.later) > 0 {
 			return q.until, true
 		}

@@ -22,7 +22,7 @@ func subs(q *question, name string) (all []uint32) {
 }
 
 func TestJoinsOfATopicShareQuestions(t *testing.T) {
-	j := newJoins()
+	j := newHeadQuestions()
 	now := time.Now()
 	for sub := range uint32(3) {
 		j.of("s1").add(interest.Wait{Filter: "a", Sub: sub})
@@ -49,7 +49,7 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 }
 
 func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
-	j := newJoins()
+	j := newHeadQuestions()
 	now := time.Now()
 	j.of("s1").add(interest.Wait{Filter: "a"})
 	slow := j.begin(now, j.of("s1"), 10)

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/feed"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
@@ -24,16 +27,79 @@ type want struct {
 	maxBytes int
 }
 
-// catchup is what subscribers that are behind have had read. The mesh's goroutine owns it.
-type catchup struct {
-	cache   *history.Cache
-	flights map[string][]*flight // by topic
-}
-
 // flight is a read under way, and who waits for what it brings.
 type flight struct {
 	want
 	later []want
+}
+
+// repairBytes bounds one read of the feed's own.
+const repairBytes = 256 << 10
+
+// reads of logs: resumes are for subscribers that are behind, repairs for the feed. The mesh's
+// goroutine owns what was read and is being read; the readers are safe for concurrent use.
+type reads struct {
+	resumes *history.Reader
+	repairs *history.Reader
+	cache   *history.Cache
+	flights map[string][]*flight // by topic
+}
+
+func newReads(cfg *Config, owner func(topic string) string) reads {
+	return reads{
+		resumes: history.NewReader(cfg.Store, owner, readsWaiting, cfg.Traced),
+		repairs: history.NewReader(cfg.Store, owner, readsWaiting, cfg.Traced),
+		cache:   history.NewCache(0), flights: map[string][]*flight{},
+	}
+}
+
+func (r *reads) start(atATime int) {
+	r.resumes.Start(atATime)
+	r.repairs.Start(repairsAtATime)
+}
+
+func (r *reads) stop(ctx context.Context) error {
+	return errors.Join(r.resumes.Stop(ctx), r.repairs.Stop(ctx))
+}
+
+// board has w wait for a read under way that will mostly answer it; false where there is none.
+func (r *reads) board(w want) bool {
+	for _, f := range r.flights[w.topic] {
+		if f.epoch == w.epoch && f.from <= w.from && w.from-f.from <= nearEnough {
+			f.later = append(f.later, w)
+			return true
+		}
+	}
+	return false
+}
+
+// depart notes that w is being read, up to next where that is not 0: the rest is there already.
+func (r *reads) depart(w want, next uint64) *flight {
+	f := &flight{want: w}
+	if next != 0 {
+		f.to = next - 1
+	}
+	r.flights[w.topic] = append(r.flights[w.topic], f)
+	return f
+}
+
+// land ends a flight, and keeps what it brought.
+func (r *reads) land(now time.Time, f *flight, brought exchange.Range) {
+	flights := slices.DeleteFunc(r.flights[f.topic], func(o *flight) bool { return o == f })
+	if r.flights[f.topic] = flights; len(flights) == 0 {
+		delete(r.flights, f.topic)
+	}
+	r.cache.Put(now, brought)
+}
+
+// resume reads for subscribers. done is called in a goroutine of the reader.
+func (r *reads) resume(w want, done func(exchange.Range)) {
+	r.resumes.Read(history.Key{Topic: w.topic, Epoch: w.epoch, From: w.from, To: w.to, MaxBytes: w.maxBytes}, done)
+}
+
+// repair reads for the feed. done is called in a goroutine of the reader.
+func (r *reads) repair(asked feed.Read, done func(exchange.Range)) {
+	r.repairs.Read(history.Key{Topic: asked.Topic, Epoch: asked.Epoch, From: asked.From, To: asked.To, MaxBytes: repairBytes}, done)
 }
 
 // Read answers from the recent messages, from what was read a moment ago, with what is being read,
@@ -55,42 +121,26 @@ func (m *Mesh) read(w want) {
 		m.fetch(w, func(r exchange.Range) { m.hand(w, r) })
 		return
 	}
-	c := &m.catchup
-	r, next, ok := c.cache.Get(m.now, w.topic, w.epoch, w.from, w.maxBytes)
-	if ok {
+	r, next, ok := m.reads.cache.Get(m.now, w.topic, w.epoch, w.from, w.maxBytes)
+	switch {
+	case ok:
 		m.stats.KeptReads.Add(1)
 		m.hand(w, r)
-		return
+	case !m.reads.board(w):
+		f := m.reads.depart(w, next)
+		m.fetch(f.want, func(r exchange.Range) { m.landed(f, r) })
 	}
-	for _, f := range c.flights[w.topic] {
-		if f.epoch == w.epoch && f.from <= w.from && w.from-f.from <= nearEnough {
-			f.later = append(f.later, w)
-			return
-		}
-	}
-	f := &flight{want: w}
-	if next != 0 {
-		f.to = next - 1 // the rest is there already
-	}
-	c.flights[w.topic] = append(c.flights[w.topic], f)
-	m.fetch(f.want, func(r exchange.Range) { m.landed(f, r) })
 }
 
 // fetch reads from the log; done is called in the mesh's goroutine.
 func (m *Mesh) fetch(w want, done func(exchange.Range)) {
-	k := history.Key{Topic: w.topic, Epoch: w.epoch, From: w.from, To: w.to, MaxBytes: w.maxBytes}
-	m.resumes.Read(k, func(r exchange.Range) { m.judgeRange(r, done) })
+	m.reads.resume(w, func(r exchange.Range) { m.judging.judgeRange(r, done) })
 }
 
 // landed answers who asked, and has the others look again. Where nothing came that could help them
 // they get the same answer.
 func (m *Mesh) landed(f *flight, r exchange.Range) {
-	c := &m.catchup
-	flights := slices.DeleteFunc(c.flights[f.topic], func(o *flight) bool { return o == f })
-	if c.flights[f.topic] = flights; len(flights) == 0 {
-		delete(c.flights, f.topic)
-	}
-	c.cache.Put(m.now, r)
+	m.reads.land(m.now, f, r)
 	m.hand(f.want, r)
 	for _, w := range f.later {
 		if r.Err != nil || len(r.Messages) == 0 {
@@ -106,11 +156,11 @@ func (m *Mesh) landed(f *flight, r exchange.Range) {
 // hand posts a range, after its messages were judged by all content filters there are by now: it
 // may have been read before some of them.
 func (m *Mesh) hand(w want, r exchange.Range) {
-	if m.wheres.Judged(r.Messages) {
+	if m.judging.isJudged(r.Messages) {
 		m.post(w, r)
 		return
 	}
-	m.judgeRange(r, func(r exchange.Range) { m.post(w, r) })
+	m.judging.judgeRange(r, func(r exchange.Range) { m.post(w, r) })
 }
 
 func (m *Mesh) post(w want, r exchange.Range) {

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -61,7 +60,7 @@ func (m *Mesh) request(data []byte, respond func([]byte) error) {
 func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.EdgeReply, error) {
 	switch r := req.GetRequest().(type) {
 	case *meshv1.EdgeRequest_Count:
-		return &meshv1.EdgeReply{Counts: m.count(ctx, r.Count.GetTopics())}, nil
+		return &meshv1.EdgeReply{Counts: m.loops.count(ctx, r.Count.GetTopics())}, nil
 	case *meshv1.EdgeRequest_Yield:
 		if g := r.Yield.GetGeneration(); g > 0 {
 			m.sessions.Over(r.Yield.GetUser(), r.Yield.GetName(), g, r.Yield.GetCode())
@@ -69,17 +68,17 @@ func (m *Mesh) reply(ctx context.Context, req *meshv1.EdgeRequest) (*meshv1.Edge
 		}
 		return &meshv1.EdgeReply{Yielded: m.sessions.Yield(ctx, r.Yield.GetUser(), r.Yield.GetName())}, nil
 	case *meshv1.EdgeRequest_Disconnect:
-		return &meshv1.EdgeReply{Disconnected: uint32(m.disconnect(ctx, r.Disconnect))}, nil
+		return &meshv1.EdgeReply{Disconnected: uint32(m.loops.disconnect(ctx, r.Disconnect))}, nil
 	case *meshv1.EdgeRequest_Profile:
-		return &meshv1.EdgeReply{Profiled: uint32(m.setProfile(ctx, r.Profile))}, nil
+		return &meshv1.EdgeReply{Profiled: uint32(m.loops.setProfile(ctx, r.Profile))}, nil
 	case *meshv1.EdgeRequest_Rebalance:
-		return &meshv1.EdgeReply{Leaving: uint64(m.rebalance(ctx, r.Rebalance))}, nil
+		return &meshv1.EdgeReply{Leaving: uint64(m.loops.rebalance(ctx, r.Rebalance, m.Others))}, nil
 	case *meshv1.EdgeRequest_SessionQueue:
 		return m.sessionQueue(ctx, r.SessionQueue)
 	case *meshv1.EdgeRequest_Ticket:
 		return m.ticket(r.Ticket.GetRouterId()), nil
 	case *meshv1.EdgeRequest_ListMembers:
-		page, err := m.listMembers(ctx, r.ListMembers)
+		page, err := m.loops.listMembers(ctx, r.ListMembers)
 		return &meshv1.EdgeReply{Members: page}, err
 	}
 	return &meshv1.EdgeReply{}, nil
@@ -91,87 +90,6 @@ func (m *Mesh) ticket(router string) *meshv1.EdgeReply {
 	}
 	ticket, address := m.cfg.Ticket(router)
 	return &meshv1.EdgeReply{Ticket: ticket, Address: address}
-}
-
-// tally waits for one answer of each loop.
-type tally struct {
-	mu   sync.Mutex
-	left int
-	done chan struct{}
-}
-
-func (t *tally) add(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f()
-	if t.left--; t.left == 0 {
-		close(t.done)
-	}
-}
-
-func (t *tally) wait(ctx context.Context) {
-	select {
-	case <-t.done:
-	case <-ctx.Done():
-	}
-}
-
-func (m *Mesh) count(ctx context.Context, topics []string) []uint64 {
-	sums := make([]uint64, len(topics))
-	t := &tally{left: len(m.loops), done: make(chan struct{})}
-	for i := range m.loops {
-		m.Post(uint16(i), exchange.Count{Topics: topics, Reply: func(counts []uint64) {
-			t.add(func() {
-				for j := range min(len(counts), len(sums)) {
-					sums[j] += counts[j]
-				}
-			})
-		}})
-	}
-	t.wait(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]uint64(nil), sums...)
-}
-
-func (m *Mesh) disconnect(ctx context.Context, d *meshv1.DisconnectClients) int {
-	return m.sum(ctx, m.loops, func(reply func(int)) exchange.Event {
-		return exchange.Disconnect{ClientID: d.GetClientId(), User: d.GetUser(), Code: d.GetCode(), Reason: d.GetReason(), Reply: reply}
-	})
-}
-
-func (m *Mesh) setProfile(ctx context.Context, r *meshv1.ReplaceProfile) int {
-	p := exchange.NewProfile(r.GetProfile(), r.GetVector())
-	return m.sum(ctx, m.withConnections(), func(reply func(int)) exchange.Event {
-		return exchange.SetProfile{ClientID: r.GetClientId(), User: r.GetUser(), Profile: p, Reply: reply}
-	})
-}
-
-// rebalanceJitter is over how long those that are told together spread their coming back.
-const rebalanceJitter = 500 * time.Millisecond
-
-func (m *Mesh) rebalance(ctx context.Context, r *meshv1.RebalanceConnections) int {
-	return m.sum(ctx, m.withConnections(), func(reply func(int)) exchange.Event {
-		return exchange.Rebalance{
-			Share: r.GetShare(), OverMS: r.GetWithinMs(), JitterMS: uint32(rebalanceJitter.Milliseconds()), Addresses: m.Others, Reply: reply,
-		}
-	})
-}
-
-// withConnections are the loops but for the groups'.
-func (m *Mesh) withConnections() []*outlet { return m.loops[:len(m.loops)-1] }
-
-// sum asks loops and adds up what they reply until ctx ends.
-func (m *Mesh) sum(ctx context.Context, loops []*outlet, event func(reply func(int)) exchange.Event) int {
-	total := 0
-	t := &tally{left: len(loops), done: make(chan struct{})}
-	for _, l := range loops {
-		l.post(event(func(n int) { t.add(func() { total += n }) }))
-	}
-	t.wait(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return total
 }
 
 // sessionQueue is an error where no connection here holds the session.

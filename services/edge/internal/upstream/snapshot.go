@@ -22,28 +22,52 @@ type sending struct {
 	end   context.CancelFunc
 }
 
-// snapshot sends a router everything, as of the last announcement. What it was being sent before is
-// left off: it asked again.
-func (m *Mesh) snapshot(router string) {
-	last, ok := m.snapshots[router]
-	if bus.CheckID(router) != nil || ok && m.now.Sub(last.began) < snapshotEvery {
-		return
+// snapshots are those being sent, and the last that routers had, by router. The mesh's goroutine
+// owns them.
+type snapshots map[string]sending
+
+// endLast ends the snapshot that a router is being sent; false where that began a moment ago and is
+// left alone.
+func (s snapshots) endLast(now time.Time, router string) bool {
+	last, ok := s[router]
+	if ok && now.Sub(last.began) < snapshotEvery {
+		return false
 	}
 	if ok {
 		last.end()
 	}
-	for id, s := range m.snapshots {
+	return true
+}
+
+// forget drops what was sent a while ago.
+func (s snapshots) forget(now time.Time) {
+	for id, one := range s {
 		select {
-		case <-s.over:
-			if m.now.Sub(s.began) > time.Minute {
-				delete(m.snapshots, id)
+		case <-one.over:
+			if now.Sub(one.began) > time.Minute {
+				delete(s, id)
 			}
 		default:
 		}
 	}
+}
+
+// begin notes a snapshot for a router: it is sent while ctx lasts, and end is called after that.
+func (s snapshots) begin(parent context.Context, now time.Time, router string) (ctx context.Context, end context.CancelFunc) {
+	ctx, end = context.WithCancel(parent)
+	s[router] = sending{now, ctx.Done(), end}
+	return ctx, end
+}
+
+// snapshot sends a router everything, as of the last announcement. What it was being sent before is
+// left off: it asked again.
+func (m *Mesh) snapshot(router string) {
+	if bus.CheckID(router) != nil || !m.snapshots.endLast(m.now, router) {
+		return
+	}
+	m.snapshots.forget(m.now)
 	m.announce()
-	ctx, end := context.WithCancel(m.group.Context())
-	m.snapshots[router] = sending{m.now, ctx.Done(), end}
+	ctx, end := m.snapshots.begin(m.group.Context(), m.now, router)
 	m.stats.Snapshots.Add(1)
 	s := m.table.Snapshot()
 	first := s.Next(nil)

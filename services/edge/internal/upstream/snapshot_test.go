@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
@@ -29,4 +30,30 @@ func TestALargeSnapshotGoesPartByPart(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A router that asks again ends what it was being sent, but not a moment after that began. What was
+// sent is forgotten after a minute; what is being sent is not.
+func TestOneSnapshotOfARouterAtATime(t *testing.T) {
+	s, begin := snapshots{}, time.Unix(1000, 0)
+	if !s.endLast(begin, "r1") {
+		t.Fatal("the first one may not begin")
+	}
+	first, _ := s.begin(t.Context(), begin, "r1")
+	if s.endLast(begin.Add(snapshotEvery-1), "r1") || first.Err() != nil {
+		t.Error("a second one may begin at once")
+	}
+	if !s.endLast(begin.Add(snapshotEvery), "r1") || first.Err() == nil {
+		t.Error("the first one goes on beside the second")
+	}
+	_, end := s.begin(t.Context(), begin, "r2")
+	s.forget(begin.Add(time.Minute))
+	if len(s) != 2 {
+		t.Errorf("after a minute %v are left", s)
+	}
+	s.forget(begin.Add(time.Minute + 1))
+	if _, sent := s["r1"]; sent || len(s) != 1 {
+		t.Errorf("after more than a minute %v are left", s)
+	}
+	end()
 }
