@@ -1,6 +1,9 @@
 package codec
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
 
 // Wire types that occur.
 const (
@@ -82,4 +85,31 @@ func (c *cursor) own() []byte {
 		return v
 	}
 	return nil
+}
+
+// text is a copy: whoever keeps a topic's name should not keep the message that it came in.
+func (c *cursor) text() string {
+	v := c.bytes()
+	if !utf8.Valid(v) {
+		c.fail()
+		return ""
+	}
+	return string(v)
+}
+
+// count is the number of fields of that number in a message that has no others, all
+// length-delimited; false where it has others.
+func count(b []byte, number byte) (n int, ok bool) {
+	c := cursor{b: b}
+	for {
+		field, kind, more := c.next()
+		if !more {
+			return n, !c.bad
+		}
+		if field != number || kind != kindBytes {
+			return 0, false
+		}
+		c.bytes()
+		n++
+	}
 }

@@ -40,6 +40,7 @@ func (f *Frame) Thin(m *pushmeshv1.PublishStreamRequest, refs []uint64, late fun
 	}
 	was := len(refs)
 	var kept [][]byte
+	size := 0
 	m.Reset()
 	for c := (cursor{b: all}); ; {
 		number, _, more := c.next()
@@ -56,43 +57,34 @@ func (f *Frame) Thin(m *pushmeshv1.PublishStreamRequest, refs []uint64, late fun
 			continue
 		}
 		kept = append(kept, b)
+		size += len(b)
 	}
 	if len(refs) == was {
 		return refs, f.Decode(m)
 	}
-	return refs, takeItems(kept, m)
+	return refs, takeItems(kept, size, m)
 }
 
-// takeItems decodes encoded items into m's batch.
-func takeItems(encoded [][]byte, m *pushmeshv1.PublishStreamRequest) error {
-	for _, b := range encoded {
-		it := &pushmeshv1.PublishStreamRequest_Item{}
-		if err := proto.Unmarshal(b, it); err != nil {
+// takeItems decodes copies of encoded items, size bytes together, into m's batch.
+func takeItems(encoded [][]byte, size int, m *pushmeshv1.PublishStreamRequest) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	own := make([]byte, 0, size)
+	items := make([]item, len(encoded))
+	m.Batch = make([]*pushmeshv1.PublishStreamRequest_Item, 0, len(encoded))
+	for i, b := range encoded {
+		own = append(own, b...)
+		b = own[len(own)-len(b) : len(own) : len(own)]
+		m.Batch = append(m.Batch, &items[i].item)
+		if takeItem(b, &items[i]) {
+			continue
+		}
+		if err := proto.Unmarshal(b, &items[i].item); err != nil {
 			return err
 		}
-		m.Batch = append(m.Batch, it)
 	}
 	return nil
-}
-
-// countBatch counts the messages of a PublishStreamRequest that has nothing but a batch, and
-// perhaps a producer's id; false for any other.
-func countBatch(b []byte) (n int, ok bool) {
-	c := cursor{b: b}
-	for {
-		number, kind, more := c.next()
-		switch {
-		case !more:
-			return n, !c.bad && n > 0
-		case kind == kindBytes && number == 3:
-			c.bytes()
-		case kind == kindBytes && number == 5:
-			c.bytes()
-			n++
-		default:
-			return 0, false
-		}
-	}
 }
 
 // peekItem finds what a message is refused by; ok is false for one with a producer_seq, without a

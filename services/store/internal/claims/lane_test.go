@@ -261,6 +261,8 @@ func TestAnIdleStoreFindsOutThatItIsFenced(t *testing.T) {
 		before := db.commits
 		db.mu.Unlock()
 		pass(20 * time.Second)
+		e := s.node("edge:1", 1)
+		synctest.Wait() // it is there before the store can find out
 		db.mu.Lock()
 		if n := db.commits - before; n < 18 || n > 21 {
 			t.Errorf("asked %d times in 20 s", n)
@@ -270,7 +272,6 @@ func TestAnIdleStoreFindsOutThatItIsFenced(t *testing.T) {
 			break
 		}
 		db.mu.Unlock()
-		e := s.node("edge:1", 1)
 		pass(1100 * time.Millisecond)
 		select {
 		case <-e.ended:

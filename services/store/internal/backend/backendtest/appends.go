@@ -95,6 +95,17 @@ func (l *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([
 	}
 }
 
+// Read asks as Heads does.
+func (l *Log) Read(ctx context.Context, topic string, epoch, from, to uint64, at func(shardlog.Position) error, each func(uint64, *run.Record) bool) error {
+	for {
+		begun := false
+		err := l.Log.Read(ctx, topic, epoch, from, to, func(p shardlog.Position) error { begun = true; return at(p) }, each)
+		if begun || code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // Close stops the log, once.
 func (l *Log) Close(t *testing.T) {
 	t.Helper()
