@@ -115,7 +115,7 @@ func TestClaimsPassOn(t *testing.T) {
 		t.Fatalf("token %d after %d", second.GetToken(), first.GetToken())
 	}
 	b.ask(&wirev1.Claim{Op: wirev1.Claim_OP_RENEW, Token: second.GetToken()}, granted)
-	a.ask(&wirev1.Claim{TtlMs: 1000}, queued)
+	a.ask(&wirev1.Claim{TtlMs: 6000}, queued)
 	b.Close()
 	third := a.until(3, granted)
 	a.ask(&wirev1.Claim{Op: wirev1.Claim_OP_RENEW, Token: third.GetToken()}, granted)
