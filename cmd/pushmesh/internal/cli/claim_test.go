@@ -181,7 +181,7 @@ func testClaimList(t *testing.T, m *running) {
 	for i := range 6 {
 		name := fmt.Sprint("list/", i)
 		for _, owner := range []string{"ann", "bob", "eve"} {
-			st, _ := claimed(t, m, "acquire", name, "--owner", owner)
+			st, _ := claimed(t, m, "acquire", name, "--owner", owner, "--ttl", "10m")
 			want[name+" "+owner] = fmt.Sprint(st.Token, " ", st.Position)
 		}
 	}

@@ -3,6 +3,7 @@ package filters
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,8 @@ func TestEvaluationsEnd(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
+	runtime.LockOSThread() // its CPU time is counted, since others may use the machine
+	defer runtime.UnlockOSThread()
 	list := "[" + strings.Repeat("1,", 10_000) + "1]"
 	for name, payload := range map[string]string{
 		"slashes":    `{"path": "` + strings.Repeat("/", 100) + `\n"}`,
@@ -118,9 +121,9 @@ func TestEvaluationsEnd(t *testing.T) {
 		best := time.Hour
 		for range 3 {
 			m.Verdicts.Store(nil)
-			begun := time.Now()
+			begun := spent(t)
 			r.Judge([]*exchange.Message{m})
-			best = min(best, time.Since(begun))
+			best = min(best, spent(t)-begun)
 		}
 		if _, known := m.Verdicts.Load().Of(ids[0]); !known {
 			t.Errorf("%s: not judged", name)
