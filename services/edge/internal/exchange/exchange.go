@@ -34,7 +34,8 @@ type Message struct {
 	// ExpiresAt is a Unix time in microseconds; 0: never.
 	ExpiresAt uint64
 	// Frame is the whole frame (header, topic, seq, body) without a tail; see proto/wire. Its
-	// capacity reaches over the frames that lie behind it, so nothing is ever appended to it.
+	// capacity reaches over the frames of the messages that follow by Next, and no further; nothing
+	// is ever appended to it.
 	Frame []byte
 	// Next is the message of the same topic whose frame lies right behind this one's; nil: none
 	// does.

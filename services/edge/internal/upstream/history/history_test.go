@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -234,6 +235,8 @@ func TestMessagesLieSideBySide(t *testing.T) {
 			switch rapid.IntRange(0, 30).Draw(t, "break") {
 			case 0:
 				p.Topic, p.Epoch, p.Seq = "talk", 0, 0
+			case 3:
+				p.Topic, p.Epoch, p.Seq = "talk/"+strconv.Itoa(len(parts)), 0, 0
 			case 1:
 				p.Epoch = 8
 			case 2:
@@ -250,6 +253,13 @@ func TestMessagesLieSideBySide(t *testing.T) {
 			p := parts[i]
 			if alone := wire.AppendMessage(nil, p.Topic, p.Seq, p.Body); m.Topic != p.Topic || m.Epoch != p.Epoch || m.Seq != p.Seq || !slices.Equal(m.Frame, alone) {
 				t.Fatalf("message %d is not what it is alone", i)
+			}
+			following := 0
+			for next := m; next != nil; next = next.Next {
+				following += len(next.Frame)
+			}
+			if cap(m.Frame) != following {
+				t.Fatalf("the memory behind message %d is %d bytes, those that follow it are %d: another topic's would be taken for the next", i, cap(m.Frame), following)
 			}
 			if i == 0 {
 				continue

@@ -71,6 +71,7 @@ func follows(a, b *Parts) bool {
 func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []*exchange.Message {
 	frames, messages := make([]byte, 0, size), make([]exchange.Message, 0, len(all))
 	var before *exchange.Message // that of the part before; nil: it has none
+	first := 0                   // of the messages that follow each other
 	for i := range all {
 		p, at := &all[i], len(frames)
 		body, mesh := wire.Cut(p.Body)
@@ -88,11 +89,26 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 		}
 		if before != nil && follows(&all[i-1], p) {
 			before.Next = m
+		} else {
+			endRun(messages[first : len(messages)-1])
+			first = len(messages) - 1
 		}
 		before = m
 		dst = append(dst, m)
 	}
+	endRun(messages[first:])
 	return dst
+}
+
+// endRun has the capacity of the frames of messages that follow each other end with the last one,
+// so that no other topic's frame, which lies behind it in memory, is taken for the next.
+func endRun(messages []exchange.Message) {
+	size := 0
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := &messages[i]
+		size += len(m.Frame)
+		m.Frame = m.Frame[:len(m.Frame):size]
+	}
 }
 
 // Fields of Message that an edge looks at, once for all subscribers, and the highest priority there
