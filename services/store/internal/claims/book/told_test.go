@@ -126,7 +126,8 @@ func (k *told) answer(op Op, a Answer) {
 			delete(k.sure, known)
 		}
 	}
-	if _, is := k.positions[t]; !is && op.GetConn() != 0 {
+	ofPlace := op.GetKind() != watch_ && op.GetKind() != unwatch // the others are of the resource
+	if _, is := k.positions[t]; !is && op.GetConn() != 0 && ofPlace {
 		k.positions[t] = 0 // if it waits and was not answered so, it is to be told
 	}
 	if st := a.State; st != nil && op.GetConn() != 0 && (st.GetState() == isQueued || st.GetState() == isGranted) {
