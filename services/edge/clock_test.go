@@ -30,7 +30,8 @@ func TestMessagesExpireByTheDatabasesTime(t *testing.T) {
 			}
 			store := w.nats.Bus("store")
 			edgetest.WaitFor(t, "the database's time is known", func() error {
-				if err := store.Publish(bus.StoreBeat, beat); err != nil { // the edge may not listen yet
+				if err := store.Publish(bus.StoreBeat, beat); err != nil {
+					// the edge may not listen yet
 					return err
 				}
 				if err := e.clock.Check(); err == nil || !strings.Contains(err.Error(), "apart from the database's") {

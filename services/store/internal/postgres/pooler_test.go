@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -32,6 +34,7 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 	}{
 		"the last backend first":  {"transaction", nil},
 		"backends in turn":        {"transaction", []string{"server_round_robin=1", "min_pool_size=2"}},
+		"two backends in turn":    {"transaction", []string{"server_round_robin=1", "default_pool_size=2"}},
 		"more of them in turn":    {"transaction", []string{"server_round_robin=1", "min_pool_size=5"}},
 		"one backend":             {"transaction", []string{"default_pool_size=1"}},
 		"for a statement":         {"statement", nil},
@@ -42,7 +45,11 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 			direct := pgtest.URL(t)
 			ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
 			defer cancel()
-			d, err := Open(ctx, Config{URL: pgtest.Pooler(t, direct, c.mode, c.settings...)})
+			pooler := pgtest.Pooler(t, direct, c.mode, c.settings...)
+			if name == "two backends in turn" {
+				haveTwo(t, pooler)
+			}
+			d, err := Open(ctx, Config{URL: pooler})
 			if err == nil {
 				need(t, d.Close())
 			}
@@ -55,6 +62,22 @@ func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
 				t.Error("it has migrated")
 			}
 		})
+	}
+}
+
+// haveTwo has a pooler connect two backends, which it keeps.
+func haveTwo(t *testing.T, pooler string) {
+	t.Helper()
+	var conns [2]*pgconn.PgConn
+	for i := range conns {
+		conn, err := pgconn.Connect(t.Context(), pooler)
+		need(t, err)
+		need(t, conn.Exec(t.Context(), "BEGIN; SELECT 1").Close())
+		conns[i] = conn
+	}
+	for _, conn := range conns {
+		need(t, conn.Exec(t.Context(), "ROLLBACK").Close())
+		need(t, conn.Close(t.Context()))
 	}
 }
 

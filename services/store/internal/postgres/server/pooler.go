@@ -84,7 +84,11 @@ func (s *Server) pooler(ctx context.Context, conn *pgconn.PgConn) (meshv1.Inspec
 		if err != nil {
 			return 0, err
 		}
-		if beside != first || after != first {
+		again, err := backendOf(ctx, conn) // two backends in turn: the other one's turn
+		if err != nil {
+			return 0, err
+		}
+		if beside != first || after != first || again != first {
 			return meshv1.InspectedDatabase_POOLER_TRANSACTION, nil
 		}
 	}
