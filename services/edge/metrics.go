@@ -250,7 +250,7 @@ var sums = []sum{
 	{"group_unread_returns_total", "Messages of groups that were given to another member because theirs did not read them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Recalled) }},
 	{"subscriptions_catching_up", "Subscriptions that read the log to catch up, as of the last second.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BehindNow) }},
 	{"lag_messages", "Messages between subscriptions that catch up and the heads of their topics, added up.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Lag) }},
-	{"frame_bytes", "Bytes kept of frames that have not arrived whole.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.FrameMemory) }},
+	{"frame_bytes", "Bytes kept of frames and TLS records that have not arrived whole.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.FrameMemory) }},
 	{"deliveries_total", "Message frames passed to the kernel.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deliveries) }},
 	{"redeliveries_total", "Message frames passed to the kernel again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Redeliveries) }},
 	{"frames_read_total", "Frames received from clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Frames) }},

@@ -45,9 +45,9 @@ type Settings struct {
 	AcceptRate            int           `help:"Connections accepted in a second; further ones wait in the kernel. 0: no limit." default:"0" see:"limits-of-connections"`
 	AddressAcceptRate     int           `help:"Connections accepted from one address in a second; further ones are refused. 0: no limit." default:"0" see:"limits-of-connections"`
 	ExemptFrom            []string      `help:"Addresses and networks without limits by address, separated by commas: routers, proxies, networks behind one address." see:"limits-of-connections"`
-	FrameTimeout          time.Duration `help:"How long a client has for the rest of a frame that it has begun." default:"30s" see:"limits-of-connections"`
+	FrameTimeout          time.Duration `help:"How long a client has for the rest of a frame, or of a TLS record, that it has begun." default:"30s" see:"limits-of-connections"`
 	StuckTimeout          time.Duration `help:"How long a client may read nothing at all of what is sent to it before it is closed (SLOW_CONSUMER). At most 1 % of the connections are closed in ten seconds, and none while the edge is late or many clients stop reading together." default:"2m" see:"slow-subscribers"`
-	FrameMemory           int           `help:"Bytes kept of frames that have not arrived whole, for all connections together." default:"268435456" see:"limits-of-connections"`
+	FrameMemory           int           `help:"Bytes kept of frames and TLS records that have not arrived whole, for all connections together." default:"268435456" see:"limits-of-connections"`
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: the client address that they send with the PROXY protocol (v1, v2) is believed. They must send it for each client, and have no limits by address themselves." see:"behind-a-proxy"`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`

@@ -219,6 +219,13 @@ func (h *Hub) finished(c *state.Conn) {
 	}
 }
 
+// RecordBegun says that a part of a TLS record has come: it has the time that a frame has, from the
+// first part of either.
+func (h *Hub) RecordBegun(slot uint32) { h.unfinished(h.conns.Get(slot), 1) }
+
+// RecordWhole says that a record has come whole, and no part of a frame is left.
+func (h *Hub) RecordWhole(slot uint32) { h.finished(h.conns.Get(slot)) }
+
 // Unread says that the loop does not read the connection for a while: that time is not the
 // client's.
 func (h *Hub) Unread(slot uint32) {
@@ -242,7 +249,7 @@ func (h *Hub) dripping(c *state.Conn, next int64) int64 {
 	}
 	due := c.Begun + int64(h.lim.FrameTimeout)
 	if h.now >= due {
-		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "a frame that has begun did not come whole in time")
+		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "a frame, or a TLS record, that has begun did not come whole in time")
 	}
 	return min(next, due)
 }

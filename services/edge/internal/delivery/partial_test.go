@@ -73,6 +73,30 @@ func TestTimeNotReadIsNotTheClients(t *testing.T) {
 	c.expect("Pong 7")
 }
 
+// A record has the time of a frame, and begins it for the frame that goes on in it.
+func TestDrippingRecordIsClosed(t *testing.T) {
+	w := newWorld(t, Limits{FrameTimeout: 3 * time.Second})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	frame := pingFrame(t)
+	for range 3 { // each record has the time anew, with a frame in it or without data
+		w.h.RecordBegun(c.slot)
+		w.pass(2 * time.Second)
+		w.h.RecordWhole(c.slot)
+		w.h.RecordBegun(c.slot)
+		w.pass(2 * time.Second)
+		c.bytes(frame)
+		c.expect("Pong 7")
+	}
+	w.h.RecordBegun(c.slot)
+	w.pass(2 * time.Second)
+	c.bytes(frame[:3])
+	w.pass(time.Second - Tick)
+	c.expect()
+	w.pass(4 * Tick)
+	c.take()
+	c.expect("Error IDLE_TIMEOUT ref=0")
+}
+
 // Torn anywhere, frames leave nothing behind, and nobody is closed who sends the rest in time.
 func TestTornFramesLeaveNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

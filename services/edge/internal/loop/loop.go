@@ -69,7 +69,8 @@ type Config struct {
 	CPUs []int
 	// Rates of each connection but those of backends.
 	Rates Rates
-	// FrameMemory is how many bytes of frames may be kept that have not come whole; 0: no limit.
+	// FrameMemory is how many bytes of frames and TLS records may be kept that have not come whole;
+	// 0: no limit.
 	FrameMemory int
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool

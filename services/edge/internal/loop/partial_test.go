@@ -1,12 +1,15 @@
 package loop
 
 import (
+	"crypto/tls"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 // Over a real socket: a frame that drips in is closed, and so is a Hello.
@@ -75,4 +78,87 @@ func TestPartsOfFramesAreBounded(t *testing.T) {
 	if l.peers.kept != 0 || l.peers.rests.Taken() != 0 {
 		t.Fatalf("%d bytes in %d rests are left", l.peers.kept, l.peers.rests.Taken())
 	}
+}
+
+// caught keeps what is written from its client when it is told to, instead of sending it.
+type caught struct {
+	net.Conn
+	on    bool
+	bytes []byte
+}
+
+func (c *caught) Write(b []byte) (int, error) {
+	if !c.on {
+		return c.Conn.Write(b)
+	}
+	c.bytes = append(c.bytes, b...)
+	return len(b), nil
+}
+
+// half has a client with TLS, which has said Hello, send all of a frame's records but the last so
+// many bytes.
+func (g *guarded) half(frame []byte, missing int) (c *client, rest []byte) {
+	g.Helper()
+	raw := &caught{Conn: dial(g, g.Loop).Conn}
+	c, err := g.over(raw, g.client())
+	if err != nil {
+		g.Fatal(err)
+	}
+	c.hello(&wirev1.Hello{})
+	raw.on = true
+	c.write(frame)
+	raw.on = false
+	n := len(raw.bytes) - missing
+	if _, err := raw.Write(raw.bytes[:n]); err != nil {
+		g.Fatal(err)
+	}
+	return c, raw.bytes[n:]
+}
+
+// Over real sockets: a TLS record that drips in is closed as a frame is, whatever of it is missing.
+func TestRecordsThatDripInAreClosed(t *testing.T) {
+	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7})
+	big := frameOf(t, wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Topic: "open/x", Payload: make([]byte, 40<<10)})
+	for name, x := range map[string]struct {
+		frame   []byte
+		missing int
+	}{
+		"its last byte":                {ping, 1},
+		"more than its header":         {ping, 17},
+		"the last record of its frame": {big, 1},
+		"a record in the middle":       {big, 20 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := guard(t, handshake.Config{}, Config{Limits: Limits{FrameTimeout: 300 * time.Millisecond, HandshakeTimeout: time.Hour}})
+			c, _ := g.half(x.frame, x.missing)
+			if e, whole := c.refusal(); whole && e.GetCode() != wirev1.Code_CODE_IDLE_TIMEOUT {
+				t.Fatalf("got %v", e)
+			}
+			_ = c.Close()
+			g.closed(wirev1.Code_CODE_IDLE_TIMEOUT, 1)
+			eventually(t, "no part is left", func() bool { return g.Stats().FrameMemory == 0 })
+		})
+	}
+}
+
+// Parts of records are in the memory of parts of frames: who has sent much is closed, who has sent
+// little is served on.
+func TestPartsOfRecordsAreBounded(t *testing.T) {
+	const most = 160 << 10
+	g := guard(t, handshake.Config{}, Config{FrameMemory: most})
+	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7})
+	big := frameOf(t, wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Topic: "open/x", Payload: make([]byte, 100<<10)})
+	little, rest := g.half(ping, 1)
+	_, _ = g.half(big, 1)
+	eventually(t, "the parts are counted", func() bool { return g.Stats().FrameMemory > 100<<10 })
+	much, _ := g.half(big, 1)
+	if e, whole := much.refusal(); whole && e.GetCode() != wirev1.Code_CODE_OVERLOADED {
+		t.Fatalf("got %v", e)
+	}
+	eventually(t, "it is counted", func() bool { return g.Stats().Closes[wirev1.Code_CODE_OVERLOADED] == 1 })
+	eventually(t, "its part is dropped", func() bool { m := g.Stats().FrameMemory; return m > 100<<10 && m < most })
+	if _, err := little.Conn.(*tls.Conn).NetConn().Write(rest); err != nil {
+		t.Fatal(err)
+	}
+	little.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
 }

@@ -50,6 +50,17 @@ func (p *peer) vacant() peer {
 // open reports whether the slot has a connection that goes on.
 func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 
+// parts is how much memory holds what was read of the connection and is not handled.
+func (p *peer) parts() (n int) {
+	if p.rest != nil {
+		n = cap(p.rest.bytes)
+	}
+	if p.secure != nil {
+		n += cap(p.secure.in)
+	}
+	return n
+}
+
 // rest is what was read of a connection and is not handled yet: a frame that has not come whole, or
 // frames that wait.
 type rest struct{ bytes []byte }
@@ -265,9 +276,7 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	if used > 0 || p.rest == nil {
 		l.peers.keep(p, b[used:])
 	}
-	if l.peers.kept > l.cfg.FrameMemory && p.rest != nil && cap(p.rest.bytes) > smallRest {
-		l.hub.Refuse(slot, noFrameRoom)
-		l.peers.keep(p, nil)
+	if l.refuseLargePart(slot, p) {
 		return true
 	}
 	if !more || used == len(b) {
@@ -280,9 +289,28 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	return false
 }
 
+// refuseLargePart refuses a connection that has sent much of a frame, or of a record and the frame
+// that goes on in it, where there is no memory left for such parts.
+func (l *Loop) refuseLargePart(slot uint32, p *peer) bool {
+	if l.peers.kept <= l.cfg.FrameMemory || p.parts() <= smallRest {
+		return false
+	}
+	l.hub.Refuse(slot, noFrameRoom)
+	l.forget(p)
+	return true
+}
+
+// forget drops what was read of a connection and is not handled.
+func (l *Loop) forget(p *peer) {
+	l.peers.keep(p, nil)
+	if p.secure != nil {
+		l.peers.putSealed(p.secure, 0, nil)
+	}
+}
+
 // discard reads what a closing connection still sends.
 func (l *Loop) discard(slot uint32, p *peer) {
-	l.peers.keep(p, nil)
+	l.forget(p)
 	for range 4 {
 		n, err := poll.Read(int(p.fd), l.buf)
 		if errors.Is(err, poll.ErrAgain) {

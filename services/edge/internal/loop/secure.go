@@ -63,8 +63,12 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 		return false
 	}
 	l.peers.putSealed(s, 0, b)
-	if n > 0 && goesOn {
+	switch {
+	case n > 0 && goesOn:
 		p.fed = true // its share is used up
+	case n == 0 && len(b) > 0:
+		l.hub.RecordBegun(slot)
+		l.refuseLargePart(slot, p)
 	}
 	return goesOn
 }
@@ -88,6 +92,9 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 		l.hub.Cut(slot, wirev1.Code_CODE_BAD_FRAME, err.Error())
 		return false
 	case n == 0:
+		if p.rest == nil {
+			l.hub.RecordWhole(slot) // it held no data, so no frame ends with it
+		}
 		l.spend(p, 1)
 		return true
 	}

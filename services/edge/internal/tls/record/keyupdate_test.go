@@ -58,7 +58,9 @@ func (h *hand) update(wanted byte, most int) (records [][]byte) {
 	return records
 }
 
-func TestKeyUpdate(t *testing.T) {
+// updating shakes hands over TLS 1.3, and gives what seals further records of the client by hand.
+func updating(t *testing.T) (*ends, *hand) {
+	t.Helper()
 	var log bytes.Buffer
 	e := shakeWith(t, certificate(t), tls.VersionTLS13, &log)
 	if suite := e.server.State().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
@@ -70,6 +72,11 @@ func TestKeyUpdate(t *testing.T) {
 			h.secret, _ = hex.DecodeString(parts[2])
 		}
 	}
+	return e, h
+}
+
+func TestKeyUpdate(t *testing.T) {
+	e, h := updating(t)
 	open := func(records ...[]byte) (text []byte, err error) {
 		for _, r := range records {
 			var n int
@@ -100,5 +107,28 @@ func TestKeyUpdate(t *testing.T) {
 			t.Fatal("a client may change its key without end")
 		}
 		_, err = open(h.update(0, 5)...)
+	}
+}
+
+// A message of a handshake that never comes whole is kept by crypto/tls: what it is sent of one is
+// bounded.
+func TestRecordsWithoutDataAreBounded(t *testing.T) {
+	e, h := updating(t)
+	part := append([]byte{24, 0, 0xff, 0xff}, make([]byte, 996)...) // of 65,535 bytes
+	for n := 0; ; n += len(part) {
+		if n > maxWithoutData {
+			t.Fatalf("%d bytes are kept", n)
+		}
+		got, _, err := e.server.Open(e.plain[:], h.seal(22, part), nil)
+		if got != 0 {
+			t.Fatalf("%d bytes of data", got)
+		}
+		if err != nil {
+			if n == 0 {
+				t.Fatal(err)
+			}
+			return
+		}
+		part = part[:996]
 	}
 }

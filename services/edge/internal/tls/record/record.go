@@ -18,6 +18,10 @@ const (
 	// maxSealed is the most that follows a record's header: TLS 1.2 allows 2,048 more bytes than
 	// there are inside.
 	maxSealed = MaxPlain + 2048
+	// maxWithoutData is how many bytes of records may come that hold no data, in a row. crypto/tls
+	// keeps a message of a handshake until it is whole, up to 64 KiB; the only one that a client
+	// sends later is a KeyUpdate, in a record of 27 bytes, and 16 of these in a row at most.
+	maxWithoutData = 4 << 10
 	// Overhead is the most that sealing adds to a record of the cipher suites that Prepare allows.
 	Overhead = headerSize + 8 + 16 + 1
 )
@@ -62,8 +66,9 @@ type Source func(sent []byte) (record []byte, err error)
 // Conn is the server's end of one connection. One goroutine at a time uses it: who shakes hands,
 // then the loop.
 type Conn struct {
-	pipe pipe
-	tls  *tls.Conn
+	pipe        pipe
+	tls         *tls.Conn
+	withoutData int // bytes of records, since the last one that held data
 }
 
 // Server makes a connection that has not shaken hands.
@@ -88,6 +93,8 @@ func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 // ErrEnded says that the client has ended the connection, with a close_notify or an alert.
 var ErrEnded = errors.New("record: the client has ended the connection")
 
+var errWithoutData = errors.New("record: more than 4 KiB of records in a row hold no data")
+
 // Open takes one whole record and puts what was in it, n bytes, into plain, which has room for
 // MaxPlain. Answers to it (an alert, a new key) are appended to out. After an error the connection
 // is over.
@@ -97,8 +104,13 @@ func (c *Conn) Open(plain, record, out []byte) (n int, sealed []byte, err error)
 	whole := len(c.pipe.in) == 0
 	sealed = c.pipe.out
 	c.pipe.in, c.pipe.out = nil, nil
+	if c.withoutData += len(record); n > 0 {
+		c.withoutData = 0
+	}
 	var remote *net.OpError
 	switch {
+	case errors.Is(err, errNothing) && c.withoutData > maxWithoutData:
+		return n, sealed, errWithoutData
 	case errors.Is(err, errNothing) && whole:
 		return n, sealed, nil
 	case errors.Is(err, io.EOF), errors.As(err, &remote) && remote.Op == "remote error":
