@@ -34,7 +34,7 @@ type Settings struct {
 	MaxConnections        int           `help:"Connections of all loops together; further ones are refused. The limit is 100 below the open-files limit where that is lower: the log line \"edge is serving\" says which." default:"1000000" see:"limits-of-connections"`
 	MaxSubscriptions      int           `help:"Subscriptions of one connection." default:"1000"`
 	MaxFrame              int           `help:"Largest body of a frame that a client may send, in bytes." default:"1048576"`
-	QueueMemory           int           `help:"Bytes that may be queued for all connections together, with the queues' own memory and what the kernel holds for sockets whose client reads nothing. When it is used up, the connection with the largest queue is trimmed to half." default:"1073741824" see:"slow-subscribers"`
+	QueueMemory           int           `help:"Bytes that may be queued for all connections together, with the queues' own memory and what the kernel holds for sockets whose client reads nothing. Candidates of rankings may take an eighth of it beside. When it is used up, the connection with the largest queue is trimmed to half." default:"1073741824" see:"slow-subscribers"`
 	QueueBytes            int           `help:"Bytes that may be queued for one connection; beyond it the subscription's overflow policy decides." default:"1048576" see:"slow-subscribers"`
 	QueueMessages         int           `help:"Messages that may be queued for one connection; beyond it the subscription's overflow policy decides." default:"1024" see:"slow-subscribers"`
 	SocketSend            int           `help:"Send buffer of a subscriber's socket in bytes (SO_SNDBUF); 0: the kernel's, which grows." default:"0"`

@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -210,7 +211,21 @@ func TestLongPositionsAreHandedInOneByOne(t *testing.T) {
 // Ephemeral candidates for which there is no memory come at once, say that they are not ranked, and
 // are counted.
 func TestWhatHasNoRoomToGatherComesUnranked(t *testing.T) {
-	w := rankedWorld(t, Limits{QueueMemory: 80_000}, 0)
+	comesUnranked(t, rankedWorld(t, Limits{QueueMemory: 80_000}, 0))
+}
+
+// Of a budget that loops share, the candidates of each have a part.
+func TestCandidatesHaveAPartOfTheQueueBudget(t *testing.T) {
+	w := rankedWorld(t, Limits{}, 0)
+	cfg := w.h.cfg
+	cfg.Budget = budget.New(160_000, 2).Share(1)
+	w.h = newHub(cfg)
+	w.pass(0)
+	comesUnranked(t, w)
+}
+
+func comesUnranked(t *testing.T, w *world) {
+	t.Helper()
 	c, wild := w.ranked("flash/1", 1), w.connect(&wirev1.Hello{})
 	wild.subscribe(&wirev1.Subscribe{Id: 1, Filter: "flash/+", RankTopK: 1})
 	wild.expect("Subscribed 1 head=0")

@@ -153,12 +153,12 @@ func New(cfg Config) *Hub {
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
 	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
-	h.ranked = newRanked(h)
-	h.topics = state.NewTopics(cfg.PolicyFor, &h.arrays, &h.texts)
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
 	}
+	h.ranked = newRanked(h, share)
+	h.topics = state.NewTopics(cfg.PolicyFor, &h.arrays, &h.texts)
 	h.replay.pace.Most = h.lim.ReplayPace
 	h.queues = sendq.NewShared(sendq.Limits{Messages: h.lim.QueueMessages, Bytes: h.lim.QueueBytes}, share, &h.cost)
 	return h

@@ -6,12 +6,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 )
 
 const (
-	// candidatesShare is the part of the loop's queues that candidates may take which gather or are
-	// ranked: one in so many bytes.
+	// candidatesShare is the part of the loop's part of the queue budget that candidates may take
+	// beside the queues, while they gather or are ranked: one in so many bytes.
 	candidatesShare = 8
 	// rankReadBytes are asked for at a time by a ranked subscription that is behind.
 	rankReadBytes = 1 << 20
@@ -27,10 +28,10 @@ type rankedDelivery struct {
 	seen rankedTrack // scratch
 }
 
-func newRanked(h *Hub) rankedDelivery {
+func newRanked(h *Hub, share *budget.Share) rankedDelivery {
 	d := rankedDelivery{hub: h, seen: rankedTrack{hub: h}}
 	d.room = ranked.New(ranked.Config[state.RankMember]{
-		Loop: h.cfg.Loop, Delivery: rankPort{h}, Mesh: h.mesh, Most: h.lim.QueueMemory / candidatesShare, Jobs: &h.rooms.jobs, Cost: &h.cost,
+		Loop: h.cfg.Loop, Delivery: rankPort{h}, Mesh: h.mesh, Most: int(share.Even()) / candidatesShare, Jobs: &h.rooms.jobs, Cost: &h.cost,
 	})
 	return d
 }

@@ -64,6 +64,9 @@ func (s *Share) kept() int64 { return s.pool.own / 4 }
 // Total bytes of the pool.
 func (s *Share) Total() int64 { return s.pool.total }
 
+// Even is what each loop would have if all had the same, in bytes.
+func (s *Share) Even() int64 { return s.pool.total / int64(len(s.pool.shares)) }
+
 // Used bytes.
 func (s *Share) Used() int64 { return s.used }
 
