@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -164,5 +165,19 @@ func TestShelfIsBounded(t *testing.T) {
 	}
 	if s.size() != 0 || s.bytes != 0 || last > s.completeUntil.Due {
 		t.Errorf("%d held, %d bytes, last %d", s.size(), s.bytes, last)
+	}
+}
+
+// A body comes in a request with many others, and stays until it is due: it alone, for the bound
+// counts no more.
+func TestABodyThatIsKeptIsNoPartOfItsRequest(t *testing.T) {
+	request := []byte("a request with a body in it")
+	body := request[17:21:21]
+	s := New(Config{Now: time.Now, Registry: prometheus.NewRegistry()})
+	soon := backend.ScheduledID{Due: uint64(time.Now().Add(horizon / 2).UnixMicro())}
+	s.Added([]backend.Scheduled{{ScheduledID: soon, Body: body}})
+	clear(request)
+	if got := string(s.fresh[0].Body); got != "body" {
+		t.Fatalf("what is kept is a part of the request: %q", got)
 	}
 }
