@@ -440,14 +440,7 @@ func TestAnOwnerThatHangsDoesNotHoldUpItsSuccessor(t *testing.T) {
 	w.stores["a"].hang = true
 	a := start(t, Config{Owners: w, Timeout: time.Hour, MoveWait: 50 * time.Millisecond})
 	keyed, plain := submit(t, a, "x", "k", 1, nil), submit(t, a, "x", "", 2, nil)
-	eventually(t, "both are sent", func() bool {
-		a.mu.Lock()
-		s := a.streams["a"]
-		a.mu.Unlock()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.sent) == 2
-	})
+	bothSent(t, a)
 	w.setTruth("b")
 	w.setMap("b")
 	later := submit(t, a, "x", "", 3, nil)
@@ -466,14 +459,7 @@ func TestASilentOwnerIsRefusedFor(t *testing.T) {
 	w.stores["a"].set(func(s *store) { s.hang = true })
 	a := start(t, Config{Owners: w, Timeout: time.Hour, MoveWait: 50 * time.Millisecond})
 	keyed, plain := submit(t, a, "x", "k", 1, nil), submit(t, a, "x", "", 2, nil)
-	eventually(t, "both are sent", func() bool {
-		a.mu.Lock()
-		s := a.streams["a"]
-		a.mu.Unlock()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.sent) == 2
-	})
+	bothSent(t, a)
 	w.setSilent("a")
 	for name, s := range map[string]*sink{"key": keyed, "no key": plain} {
 		if res := s.wait(t); res.GetCode() != wirev1.Code_CODE_UNAVAILABLE || res.GetRetryAfterMs() == 0 || !s.unknown {
@@ -491,13 +477,22 @@ func TestASilentOwnerIsRefusedFor(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, what string, f func() bool) {
+// bothSent waits until two items are on their way to store "a".
+func bothSent(t *testing.T, a *Appender) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
+	for deadline := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
+		a.mu.Lock()
+		s := a.streams["a"]
+		a.mu.Unlock()
+		s.mu.Lock()
+		n := len(s.sent)
+		s.mu.Unlock()
+		if n == 2 {
+			return
 		}
-		<-time.After(time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are sent", n)
+		}
 	}
 }
 
