@@ -5,29 +5,41 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// takeAppendRequest allocates twice whatever the number of items: the items, and the pointers to
-// them. Bodies and ids lie in b, which the message keeps. It is false for what it does not expect.
-func takeAppendRequest(b []byte, m *meshv1.AppendRequest) bool {
+func takeAppendRequest(b []byte, m *meshv1.AppendRequest) (ok bool) {
+	m.Items, ok = takeList(b, takeAppendItem)
+	return ok
+}
+
+func takeAppendResponse(b []byte, m *meshv1.AppendResponse) (ok bool) {
+	m.Results, ok = takeList(b, takeAppendResult)
+	return ok
+}
+
+// takeList decodes a message that is nothing but a list, its field 1. It allocates twice whatever
+// the number of parts: the parts, and the pointers to them. Bodies and ids lie in b, which the
+// message keeps. It is false for what it does not expect.
+func takeList[M any](b []byte, take func([]byte, *M) bool) ([]*M, bool) {
 	n, ok := count(b, 1)
 	if !ok {
-		return false
+		return nil, false
 	}
-	items := make([]meshv1.AppendItem, n)
-	m.Items = make([]*meshv1.AppendItem, n)
+	parts := make([]M, n)
+	list := make([]*M, n)
 	c := cursor{b: b}
-	for i := range items {
+	for i := range parts {
 		c.next()
-		m.Items[i] = &items[i]
-		if !takeAppendItem(c.bytes(), &items[i]) {
-			return false
+		list[i] = &parts[i]
+		if !take(c.bytes(), &parts[i]) {
+			return nil, false
 		}
 	}
-	return true
+	return list, true
 }
 
 func takeAppendItem(b []byte, m *meshv1.AppendItem) bool {
 	c := cursor{b: b}
 	for {
+		from := c.b
 		number, kind, more := c.next()
 		switch {
 		case !more:
@@ -71,33 +83,15 @@ func takeAppendItem(b []byte, m *meshv1.AppendItem) bool {
 		case kind == kindVarint && number == 25:
 			m.CopiedLetter = c.varint()
 		default:
-			return false
+			return merge(from, m)
 		}
 	}
-}
-
-// takeAppendResponse allocates twice whatever the number of results, as takeAppendRequest does.
-func takeAppendResponse(b []byte, m *meshv1.AppendResponse) bool {
-	n, ok := count(b, 1)
-	if !ok {
-		return false
-	}
-	results := make([]meshv1.AppendResult, n)
-	m.Results = make([]*meshv1.AppendResult, n)
-	c := cursor{b: b}
-	for i := range results {
-		c.next()
-		m.Results[i] = &results[i]
-		if !takeAppendResult(c.bytes(), &results[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 func takeAppendResult(b []byte, m *meshv1.AppendResult) bool {
 	c := cursor{b: b}
 	for {
+		from := c.b
 		number, kind, more := c.next()
 		switch {
 		case !more:
@@ -123,7 +117,7 @@ func takeAppendResult(b []byte, m *meshv1.AppendResult) bool {
 		case kind == kindVarint && number == 10:
 			m.Scheduled = c.varint() != 0
 		default:
-			return false
+			return merge(from, m)
 		}
 	}
 }

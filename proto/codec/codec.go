@@ -159,3 +159,10 @@ func decode[M proto.Message](data mem.BufferSlice, m M, take func([]byte, M) boo
 	}
 	return proto.Unmarshal(b, m)
 }
+
+// merge has google.golang.org/protobuf decode what is left of a message from a field on that is not
+// expected here, so that one that has such a field costs no more than itself. What was decoded
+// before it stays: an encoded message is the same as its beginning, merged with its rest.
+func merge(rest []byte, m proto.Message) bool {
+	return proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, m) == nil
+}

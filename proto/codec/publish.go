@@ -59,6 +59,7 @@ func countBatch(b []byte) (n int, ok bool) {
 func takeItem(b []byte, it *item) bool {
 	c := cursor{b: b}
 	for {
+		from := c.b
 		number, kind, more := c.next()
 		switch {
 		case !more:
@@ -78,7 +79,7 @@ func takeItem(b []byte, it *item) bool {
 		case kind == kindVarint && number == 6:
 			it.item.SentMsAgo = c.varint()
 		default:
-			return false
+			return merge(from, &it.item)
 		}
 	}
 }
@@ -88,6 +89,7 @@ func takeItem(b []byte, it *item) bool {
 func takePublish(b []byte, m *pushmeshv1.PublishRequest) bool {
 	c := cursor{b: b}
 	for {
+		from := c.b
 		number, kind, more := c.next()
 		switch {
 		case !more:
@@ -103,7 +105,7 @@ func takePublish(b []byte, m *pushmeshv1.PublishRequest) bool {
 		case kind == kindBytes && number == 9:
 			m.Traceparent = c.text()
 		default:
-			return false
+			return merge(from, m)
 		}
 	}
 }

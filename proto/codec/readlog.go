@@ -60,6 +60,7 @@ func countRecords(b []byte) (n int, ok bool) {
 func takeLogRecord(b []byte, m *meshv1.LogRecord) bool {
 	c := cursor{b: b}
 	for {
+		from := c.b
 		number, kind, more := c.next()
 		switch {
 		case !more:
@@ -71,7 +72,7 @@ func takeLogRecord(b []byte, m *meshv1.LogRecord) bool {
 		case kind == kindBytes && number == 3:
 			m.Body = c.own()
 		default:
-			return false
+			return merge(from, m)
 		}
 	}
 }

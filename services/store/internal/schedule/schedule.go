@@ -82,8 +82,9 @@ func (s *Schedule) Start(context.Context) error {
 // Stop ends it. Appends under way go on; what waits stays in the database.
 func (s *Schedule) Stop(ctx context.Context) error { return s.group.Stop(ctx) }
 
-// Added tells of messages that this store has committed to the schedule. It never blocks. Bodies are
-// the caller's: what is kept of them is copied, since each may lie in a request that is far larger.
+// Added tells of messages that this store has committed to the schedule. It never blocks. Bodies
+// are the caller's: what is kept of them is copied, since each may lie in a request that is far
+// larger.
 func (s *Schedule) Added(all []backend.Scheduled) {
 	soon := s.micros(s.cfg.Now().Add(horizon))
 	s.mu.Lock()
