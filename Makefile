@@ -51,6 +51,10 @@ claims-check: ## claim resources for FOR=5m while processes are killed and froze
 failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE
 	@scripts/failures
 
+.PHONY: siege
+siege: build ## attack a mesh while its well-behaved users are measured, and print who paid; SPAN=20s, ONLY=a,b, WITHIN=20m, JSON=FILE
+	@scripts/siege
+
 .PHONY: fuzz
 fuzz: ## every fuzz target, TIME=5000x (inputs) or 30s each
 	@scripts/fuzz $(or $(TIME),5000x)

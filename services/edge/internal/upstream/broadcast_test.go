@@ -98,7 +98,7 @@ func TestAFrameMakesLittleGarbage(t *testing.T) {
 			if !strings.HasPrefix(prefix, "no") {
 				m.feed.Add(0, topic)
 			}
-			f.Deliveries = append(f.Deliveries, &meshv1.Delivery{Topic: topic, Body: make([]byte, 128)})
+			f.Deliveries = append(f.Deliveries, &meshv1.Delivery{Topic: topic, Body: plainBody(t, 128)})
 		}
 		data, err := proto.Marshal(f)
 		if err != nil {

@@ -45,7 +45,7 @@ func (m *Mesh) Figures() []Figure {
 		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
 		gauge("sessions", "Sessions attached to this edge.", float64(ss.Held.Load())),
 		count("frames_total", "Frames received from routers.", s.Frames.Load()),
-		coded("bad_frames_total", "Frames and requests that could not be decoded.", wirev1.Code_CODE_BAD_FRAME, s.BadFrames.Load()),
+		coded("bad_frames_total", "Frames, requests and messages that could not be decoded.", wirev1.Code_CODE_BAD_FRAME, s.BadFrames.Load()),
 		count("foreign_frames_total", "Frames for another incarnation of this edge.", s.ForeignFrames.Load()),
 		count("broadcast_frames_total", "Frames received that routers send to every edge.", s.Broadcasts.Load()),
 		count("repeated_frames_total", "Frames received twice or late.", s.RepeatedFrames.Load()),

@@ -118,6 +118,7 @@ func (m *Mesh) deliver(f *routerlink.Frame) {
 		})
 	}
 	d.msgs = history.Encode(d.msgs, d.parts, m.cfg.Traced)
+	m.stats.BadFrames.Add(uint64(len(d.parts) - len(d.msgs)))
 	for msgs := d.msgs; len(msgs) > 0; {
 		n := 1
 		for n < len(msgs) && msgs[n].Topic == msgs[0].Topic {

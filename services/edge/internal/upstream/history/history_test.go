@@ -242,13 +242,14 @@ func TestMessagesLieSideBySide(t *testing.T) {
 			case 2:
 				p.Seq += 1000
 			}
-			for i := range p.Body {
-				p.Body[i] = 0x80 | byte(len(parts)) // a field that does not end
+			if len(p.Body) > 0 {
+				payload := bytes.Repeat([]byte{byte(len(parts))}, len(p.Body))
+				p.Body = must(wire.Body(&wirev1.Message{Payload: payload}))
 			}
 			parts = append(parts, p)
 		}
 		all := Encode(nil, parts, false)
-		run, bytes := 1, len(all[0].Frame)
+		run, total := 1, len(all[0].Frame)
 		for i, m := range all {
 			p := parts[i]
 			if alone := wire.AppendMessage(nil, p.Topic, p.Seq, p.Body); m.Topic != p.Topic || m.Epoch != p.Epoch || m.Seq != p.Seq || !slices.Equal(m.Frame, alone) {
@@ -271,17 +272,24 @@ func TestMessagesLieSideBySide(t *testing.T) {
 			if beside && !follows(&parts[i-1], &p) || !beside && last.Next != nil {
 				t.Fatalf("message %d does not follow the one before", i)
 			}
-			if run, bytes = run+1, bytes+len(m.Frame); !beside {
-				if follows(&parts[i-1], &p) && run <= runMost && bytes+32*run < runBytes {
+			if run, total = run+1, total+len(m.Frame); !beside {
+				if follows(&parts[i-1], &p) && run <= runMost && total+32*run < runBytes {
 					t.Fatalf("message %d is alone without need", i)
 				}
-				run, bytes = 1, len(m.Frame)
+				run, total = 1, len(m.Frame)
 			}
-			if run > runMost || run > 1 && bytes > runBytes {
-				t.Fatalf("a run of %d messages and %d bytes", run, bytes)
+			if run > runMost || run > 1 && total > runBytes {
+				t.Fatalf("a run of %d messages and %d bytes", run, total)
 			}
 		}
 	})
+}
+
+func must(body []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return body
 }
 
 func FuzzLook(f *testing.F) {
@@ -289,8 +297,19 @@ func FuzzLook(f *testing.F) {
 	f.Add(body)
 	f.Add([]byte{0x4a, 0xff})
 	f.Add([]byte{0x40, 0xff})
+	f.Add([]byte{0x32, 6, 0x0a, 1, 0xff, 0x12, 1, 'x'})
+	f.Add([]byte{0x4a, 1, 0xff})
+	f.Add([]byte{0x0a, 1, 'x'})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		priority, trace := look(body)
+		priority, trace, sound := look(body)
+		var frame wirev1.Message
+		err := proto.Unmarshal(wire.AppendMessage(nil, "t", 7, body)[wire.HeaderSize:], &frame)
+		if sound && (err != nil || frame.GetTopic() != "t" || frame.GetSeq() != 7 || frame.GetSubs() != nil) {
+			t.Fatalf("taken for a message, which subscribers would get as %v, %v", &frame, err)
+		}
+		if !sound {
+			return
+		}
 		if priority > maxPriority {
 			t.Fatalf("priority %d", priority)
 		}
@@ -302,6 +321,33 @@ func FuzzLook(f *testing.F) {
 			t.Fatalf("found %d and %q, want %d and %q", priority, trace, want, m.GetTraceparent())
 		}
 	})
+}
+
+// What subscribers could not decode, or would take for another message, is left out alone, whoever
+// sent it over NATS: its neighbours are as they were.
+func TestWhatIsNoMessageIsLeftOut(t *testing.T) {
+	good, err := wire.Body(&wirev1.Message{Payload: []byte("hi"), Headers: map[string]string{"a": "ö"}, Traceparent: "tp", From: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []Parts{{Topic: "t", Epoch: 1, Seq: 1, Body: good}}
+	for _, bad := range [][]byte{
+		{0xff, 0xff, 0xff, 0xff}, {0x1a, 9, 'x'}, {0x4a, 1, 0xff}, {0x6a, 1, 0xff}, {0x32, 3, 0x0a, 1, 0xff}, {0x32, 2, 0x12, 4},
+		{0x0a, 1, 'u'}, {0x10, 9}, {0x38, 1}, {0x5a, 1, 3}, {0x78, 1},
+	} {
+		parts = append(parts, Parts{Topic: "t", Epoch: 1, Seq: parts[len(parts)-1].Seq + 1, Body: append(bytes.Clone(good), bad...)})
+	}
+	parts = append(parts, Parts{Topic: "\xff", Body: good}, Parts{Topic: "t", Epoch: 1, Seq: 99, Body: good})
+	all := Encode(nil, parts, true)
+	if len(all) != 2 || all[0].Seq != 1 || all[1].Seq != 99 || all[0].Next != nil || all[0].Traceparent != "tp" {
+		t.Fatalf("%d messages of 2 are left: %+v", len(all), all)
+	}
+	for _, m := range all {
+		var got wirev1.Message
+		if err := proto.Unmarshal(m.Frame[wire.HeaderSize:], &got); err != nil || string(got.GetPayload()) != "hi" {
+			t.Errorf("seq %d: %v %v", m.Seq, &got, err)
+		}
+	}
 }
 
 // What the mesh has of a message for itself is in no frame, and a run of frames stays one.

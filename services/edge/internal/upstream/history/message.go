@@ -4,6 +4,7 @@ package history
 
 import (
 	"bytes"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -34,8 +35,8 @@ const (
 
 // Encode makes the messages that all subscribers of the edge share, and appends them. Those that
 // follow each other in a topic lie side by side. What would be too long for the protocol is left
-// out, and what subscribers don't get is cut off. traced has traceparents kept. Nothing of a body
-// is kept.
+// out, as is what subscribers could not decode, and what they don't get is cut off. traced has
+// traceparents kept. Nothing of a body is kept.
 func Encode(dst []*exchange.Message, all []Parts, traced bool) []*exchange.Message {
 	for len(all) > 0 {
 		n, size := run(all)
@@ -75,7 +76,11 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 	for i := range all {
 		p, at := &all[i], len(frames)
 		body, mesh := wire.Cut(p.Body)
-		grown := wire.AppendMessage(frames, p.Topic, p.Seq, body)
+		priority, trace, sound := look(body)
+		var grown []byte
+		if sound && utf8.ValidString(p.Topic) {
+			grown = wire.AppendMessage(frames, p.Topic, p.Seq, body)
+		}
 		if grown == nil {
 			before = nil
 			continue
@@ -83,8 +88,7 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 		frames = grown
 		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:], Mesh: bytes.Clone(mesh)})
 		m := &messages[len(messages)-1]
-		var trace []byte
-		if m.Priority, trace = look(body); traced {
+		if m.Priority = priority; traced {
 			m.Traceparent = string(trace)
 		}
 		if before != nil && follows(&all[i-1], p) {
@@ -114,17 +118,24 @@ func endRun(messages []exchange.Message) {
 // Fields of Message that an edge looks at, once for all subscribers, and the highest priority there
 // is.
 const (
+	headersField     = 6
 	priorityField    = 8
 	traceparentField = 9
+	fromField        = 13
 	maxPriority      = 9
 )
 
-// look walks over a body's fields; what is behind a malformed one is not looked at.
-func look(body []byte) (priority uint8, traceparent []byte) {
+// edges is the set of fields that edges themselves put into a frame, a bit each: topic, seq,
+// attempt, score, subs, unranked.
+const edges = 1<<1 | 1<<2 | 1<<7 | 1<<10 | 1<<11 | 1<<15
+
+// look walks over a body's fields. sound is false where subscribers could not decode a frame with
+// it, or would take it for another message: what comes over NATS is whoever's it is.
+func look(body []byte) (priority uint8, traceparent []byte, sound bool) {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return priority, traceparent
+		if n < 0 || num < 32 && edges>>num&1 == 1 {
+			return priority, traceparent, false
 		}
 		body = body[n:]
 		switch {
@@ -134,18 +145,40 @@ func look(body []byte) (priority uint8, traceparent []byte) {
 				// longer ones are cut off, as by the generated code
 				priority = uint8(min(uint32(v), maxPriority))
 			}
-		case num == traceparentField && typ == protowire.BytesType:
+		case typ == protowire.BytesType && (num == headersField || num == traceparentField || num == fromField):
 			var v []byte
-			if v, n = protowire.ConsumeBytes(body); n > 0 {
+			if v, n = protowire.ConsumeBytes(body); n < 0 || num == headersField && !header(v) || num != headersField && !utf8.Valid(v) {
+				return priority, traceparent, false
+			}
+			if num == traceparentField {
 				traceparent = v
 			}
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, body)
 		}
 		if n < 0 {
-			return priority, traceparent
+			return priority, traceparent, false
 		}
 		body = body[n:]
 	}
-	return priority, traceparent
+	return priority, traceparent, true
+}
+
+// header reports whether an entry of headers can be decoded.
+func header(entry []byte) bool {
+	for len(entry) > 0 {
+		num, typ, n := protowire.ConsumeTag(entry)
+		if n < 0 {
+			return false
+		}
+		entry = entry[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, entry); n < 0 {
+			return false
+		}
+		if v, is := protowire.ConsumeBytes(entry); num <= 2 && typ == protowire.BytesType && (is < 0 || !utf8.Valid(v)) {
+			return false
+		}
+		entry = entry[n:]
+	}
+	return true
 }

@@ -1,0 +1,138 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func withoutPostgres(t *Target) string {
+	if t.Postgres != "" {
+		return ""
+	}
+	return "the store has no Postgres"
+}
+
+func withoutDisk(t *Target) string {
+	if t.Disk != "" {
+		return ""
+	}
+	return "no file system can be mounted here"
+}
+
+func databases() []Attack {
+	return []Attack{{
+		Name: "postgres-locks", What: "somebody locks every table of the store for 2 s, again and again", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
+		Run: locks,
+	}, {
+		Name: "postgres-slow", What: "each commit of Postgres takes 100 ms longer, as on a slow disk", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
+		Run: slowCommits,
+	}, {
+		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk,
+		Run: fullDisk,
+	}}
+}
+
+func locks(ctx context.Context, t *Target, c *Codes) error {
+	conn, err := pgx.Connect(ctx, t.Database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	const all = `DO $$ DECLARE t record; BEGIN
+		FOR t IN SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') LOOP
+			EXECUTE 'LOCK TABLE ' || t.name || ' IN ACCESS EXCLUSIVE MODE';
+		END LOOP; END $$`
+	for ctx.Err() == nil {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
+			return ended(ctx, err)
+		}
+		if _, err := tx.Exec(ctx, all); err != nil {
+			c.Note("could not lock")
+		} else {
+			c.Note("locked")
+			pause(ctx, 2*time.Second)
+		}
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+		pause(ctx, 2*time.Second)
+	}
+	return nil
+}
+
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// slowCommits has the server wait before each flush of its log, as long as it may.
+func slowCommits(ctx context.Context, t *Target, c *Codes) (err error) {
+	conn, err := pgx.Connect(ctx, t.Postgres)
+	if err != nil {
+		return err
+	}
+	last := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(err, conn.Close(last)) }()
+	set := func(all ...string) error {
+		for _, sql := range append(all, "SELECT pg_reload_conf()") {
+			if _, err := conn.Exec(last, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	defer func() {
+		err = errors.Join(err, set("ALTER SYSTEM RESET commit_delay", "ALTER SYSTEM RESET commit_siblings"))
+	}()
+	if err := set("ALTER SYSTEM SET commit_delay = 100000", "ALTER SYSTEM SET commit_siblings = 0"); err != nil {
+		return err
+	}
+	c.Note("commits delayed")
+	<-ctx.Done()
+	return nil
+}
+
+// fullDisk leaves no room for half the span, and gives it back.
+func fullDisk(ctx context.Context, t *Target, c *Codes) error {
+	path := filepath.Join(t.Disk, "ballast")
+	defer func() { _ = os.Remove(path) }()
+	for ctx.Err() == nil {
+		if err := fill(path); err != nil {
+			return err
+		}
+		c.Note("filled")
+		pause(ctx, 5*time.Second)
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		pause(ctx, 2*time.Second)
+	}
+	return nil
+}
+
+func fill(path string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for piece := bytes.Repeat([]byte{1}, 1<<20); len(piece) > 0; {
+		if _, err := f.Write(piece); errors.Is(err, syscall.ENOSPC) {
+			piece = piece[:len(piece)/2]
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
