@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
@@ -183,8 +182,12 @@ func (m *Mesh) runLane(owner string, l *checkLane) {
 	}
 	names, began := l.names, m.now
 	l.names, l.running = nil, true
+	var generations map[string]uint64
+	if owner == filtersLane {
+		generations = m.generations(names)
+	}
 	m.group.Go("edge-mesh-check", func(ctx context.Context) {
-		failed := m.compare(ctx, names, owner == filtersLane)
+		failed := m.compare(ctx, names, generations)
 		m.ops.Do(func() {
 			l.running = false
 			l.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(began)))
@@ -196,52 +199,76 @@ func (m *Mesh) runLane(owner string, l *checkLane) {
 	})
 }
 
-// compare asks in parts, and returns those that could not be answered.
-func (m *Mesh) compare(ctx context.Context, names []string, filters bool) (failed []string) {
+// generations of filters whose topics are not all known: they will be, if these are the same then.
+func (m *Mesh) generations(filters []string) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, f := range filters {
+		if !m.feed.IsBased(f) {
+			out[f] = m.feed.Generation(f)
+		}
+	}
+	return out
+}
+
+// compare asks in parts, each after the one before was compared, and returns those that could not
+// be answered. generations are nil for topics.
+func (m *Mesh) compare(ctx context.Context, names []string, generations map[string]uint64) (failed []string) {
 	size := topicsAtATime
-	if filters {
+	if generations != nil {
 		size = filtersAtATime
 	}
 	for part := range slices.Chunk(names, size) {
-		var heads []exchange.Head
+		c := &comparison{m: m, over: make(chan struct{})}
 		var tooMany []string
 		var err error
-		if filters {
-			heads, tooMany, err = history.HeadsUnder(ctx, m.cfg.Store, part)
+		if generations != nil {
+			c.heads, tooMany, err = history.HeadsUnder(ctx, m.cfg.Store, part)
 		} else {
-			heads, err = history.Heads(ctx, m.cfg.Store, part)
+			c.heads, err = history.Heads(ctx, m.cfg.Store, part)
 		}
 		if err != nil {
 			failed = append(failed, part...)
+			m.stats.HeadErrors.Add(1)
+			continue
 		}
-		m.ops.Do(func() {
-			m.compared(heads, err)
-			if filters && err == nil {
-				m.based(part, tooMany)
+		for _, f := range part {
+			if gen, ok := generations[f]; ok && !slices.Contains(tooMany, f) {
+				c.based = append(c.based, basis{f, gen})
 			}
-		})
+		}
+		m.ops.Do(func() { m.work.Add(c) })
+		select {
+		case <-c.over:
+		case <-ctx.Done():
+			return failed
+		}
 	}
 	return failed
 }
 
-func (m *Mesh) compared(heads []exchange.Head, err error) {
-	if err != nil {
-		m.stats.HeadErrors.Add(1)
-		return
-	}
-	for _, h := range heads {
-		if m.feed.Head(m.now, h) {
-			m.stats.Late.Add(1)
-		}
-	}
+// comparison is what the store said to a comparison, on its way to the feed.
+type comparison struct {
+	m *Mesh
+	giving
+	based []basis
+	over  chan struct{}
 }
 
-// based notes that the topics of filters are all known now, where they were not when these were
-// joined.
-func (m *Mesh) based(filters, tooMany []string) {
-	for _, f := range filters {
-		if !m.feed.IsBased(f) && !slices.Contains(tooMany, f) {
-			m.feed.Based(f)
-		}
+// basis is a filter whose topics are all known if it was not left by all since it had that
+// generation.
+type basis struct {
+	filter     string
+	generation uint64
+}
+
+// Step implements turns.Job.
+func (c *comparison) Step() (done bool) {
+	if c.step(c.m, func() { c.m.stats.Late.Add(1) }) {
+		return false
 	}
+	for _, b := range c.based {
+		c.m.feed.Based(b.filter, b.generation)
+	}
+	close(c.over)
+	return true
 }

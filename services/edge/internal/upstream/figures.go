@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"time"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -42,6 +44,9 @@ func (m *Mesh) Figures() []Figure {
 		coded("where_dropped_total", "Messages dropped because the queue for content filters was full, by reason; durable ones are read from the log.", wirev1.Code_CODE_MEMORY_BUDGET, judging.NoMemory.Load()),
 		coded("where_dropped_total", "Messages dropped because the queue for content filters was full, by reason; durable ones are read from the log.", wirev1.Code_CODE_OVERLOADED, rejudging.Full.Load()+rejudging.NoMemory.Load()),
 		gauge("joins_waiting", "Subscriptions that wait for routers to know them, or for heads of topics.", float64(m.joins.waiting.Load())),
+		gauge("upstream_jobs", "Answers of stores that are being dealt with, in slices.", float64(m.work.Stats().Waiting.Load())),
+		count("upstream_slices_total", "Slices of work for answers of stores, 0.5 ms each.", m.work.Stats().Slices.Load()),
+		gauge("upstream_longest_slice_seconds", "The longest of these so far.", time.Duration(m.work.Stats().Longest.Load()).Seconds()),
 		gauge("durable_topics", "Durable topics followed.", float64(f.Topics.Load())),
 		gauge("sessions", "Sessions attached to this edge.", float64(ss.Held.Load())),
 		count("frames_total", "Frames received from routers.", s.Frames.Load()),

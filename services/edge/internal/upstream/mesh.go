@@ -127,6 +127,7 @@ type Mesh struct {
 
 	// The goroutine's own.
 	now       time.Time
+	work      work
 	heartbeat heartbeat
 	decoder   decoder
 	table     *interest.Table
@@ -299,6 +300,9 @@ func (m *Mesh) run(ctx context.Context) {
 		case <-m.ops.Ready():
 			m.now = time.Now()
 			m.ops.Run()
+		case <-m.work.Ready(len(m.inbox.C())+len(m.ops.Ready()) > 0):
+			m.now = time.Now()
+			m.work.Run()
 		case <-timer.C:
 			m.now, set = time.Now(), time.Time{}
 		}
@@ -328,6 +332,7 @@ func (m *Mesh) advance() {
 		m.late()
 	}
 	m.feed.Advance(m.now)
+	m.sweep()
 	m.askHeads()
 	m.runCheck()
 	m.handOn()

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/interest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/turns"
 )
 
 // holdBack is how long a question about a name holds the next one about it back at most.
@@ -19,6 +21,10 @@ type questions struct {
 	asked map[string]*question       // names that are being asked about, and held back
 	open  int                        // questions under way
 	n     int                        // joins that wait for an answer
+	// turns are the names in waits by who waits, where one name may take long to ask about: who
+	// waits for very many does not hold up the others, and has one question under way. nil: any
+	// name may be next.
+	turns *turns.Fair[exchange.Conn, string]
 }
 
 // question is under way.
@@ -28,7 +34,8 @@ type question struct {
 	later map[string][]interest.Wait // who came since
 	// when it stops holding back: the store may take long about another topic of it
 	until time.Time
-	holds bool // back
+	holds bool            // back
+	whose []exchange.Conn // whose turn it was
 }
 
 func newQuestions() questions {
@@ -40,9 +47,38 @@ func (qs *questions) add(w interest.Wait) {
 	waits := qs.waits
 	if q := qs.asked[w.Filter]; q != nil {
 		waits = q.later
+	} else if qs.turns != nil {
+		qs.turns.Add(w.Conn, w.Filter)
 	}
 	waits[w.Filter] = append(waits[w.Filter], w)
 	qs.n++
+}
+
+// take calls taken with names out of those that wait until it has taken most.
+func (qs *questions) take(most int, taken func(name string, ws []interest.Wait)) (whose []exchange.Conn) {
+	take := func(name string) bool {
+		ws, ok := qs.waits[name]
+		if ok {
+			taken(name, ws)
+			delete(qs.waits, name)
+		}
+		return ok
+	}
+	if qs.turns != nil {
+		return qs.turns.Round(most, take)
+	}
+	for name := range qs.waits {
+		if most--; most < 0 {
+			break
+		}
+		take(name)
+	}
+	return nil
+}
+
+// ready reports whether another question may be asked.
+func (qs *questions) ready() bool {
+	return qs.open < asksAtATime && len(qs.waits) > 0 && (qs.turns == nil || qs.turns.Ready())
 }
 
 // release lets the next question be asked.
@@ -58,6 +94,11 @@ func (q *question) release() {
 	}
 	for name, ws := range q.later {
 		q.of.waits[name] = append(q.of.waits[name], ws...)
+		for i := range ws {
+			if q.of.turns != nil {
+				q.of.turns.Add(ws[i].Conn, name)
+			}
+		}
 	}
 	q.later = nil
 }
@@ -72,7 +113,9 @@ type headQuestions struct {
 }
 
 func newHeadQuestions() headQuestions {
-	return headQuestions{topics: map[string]*questions{}, filters: newQuestions()}
+	h := headQuestions{topics: map[string]*questions{}, filters: newQuestions()}
+	h.filters.turns = &turns.Fair[exchange.Conn, string]{}
+	return h
 }
 
 // of are the joins of topics that one owner has.
@@ -91,26 +134,29 @@ func (h *headQuestions) forget() {
 	maps.DeleteFunc(h.topics, func(_ string, qs *questions) bool { return qs.open+qs.n+len(qs.asked) == 0 })
 }
 
-// begin takes at most most names out of those that wait.
+// begin takes at most most names out of those that wait; nil where none is wanted any more.
 func (h *headQuestions) begin(now time.Time, of *questions, most int) *question {
 	q := &question{of: of, waits: map[string][]interest.Wait{}, later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
-	for name, ws := range of.waits {
-		if len(q.waits) == most {
-			break
-		}
+	q.whose = of.take(most, func(name string, ws []interest.Wait) {
 		q.waits[name] = ws
 		of.asked[name] = q
-		delete(of.waits, name)
+	})
+	if len(q.waits) == 0 {
+		return nil
 	}
 	h.open = append(h.open, q)
 	of.open++
 	return q
 }
 
-// end is called once q is answered.
+// end is called once everybody is answered; what q holds back was let go when the store had
+// answered.
 func (h *headQuestions) end(q *question) {
 	h.open = slices.DeleteFunc(h.open, func(o *question) bool { return o == q })
 	q.of.open--
+	if q.of.turns != nil {
+		q.of.turns.Done(q.whose)
+	}
 	for _, ws := range q.waits {
 		q.of.n -= len(ws)
 	}

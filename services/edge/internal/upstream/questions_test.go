@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -81,6 +82,47 @@ func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
 	j.end(second)
 	if len(j.of("s1").waits["a"]) != 1 || len(j.open) != 0 || len(j.of("s1").asked) != 0 {
 		t.Fatalf("left: %+v", j)
+	}
+}
+
+// One who joins very many filters has one question of them under way, and others' filters are in
+// the next one.
+func TestWhoJoinsOneFilterComesInBetween(t *testing.T) {
+	j, now := newHeadQuestions(), time.Now()
+	for i := range 1000 {
+		j.filters.add(interest.Wait{Conn: conn(0, 1), Filter: fmt.Sprint("a/+/", i)})
+	}
+	many := j.begin(now, &j.filters, filtersAtATime)
+	if len(many.waits) != filtersAtATime || j.filters.ready() {
+		t.Fatalf("%d filters are asked about, and more could be", len(many.waits))
+	}
+	j.filters.add(interest.Wait{Conn: conn(0, 2), Filter: "a/+/999"}) // which waits already
+	j.filters.add(interest.Wait{Conn: conn(0, 3), Filter: "b/+"})
+	one := j.begin(now, &j.filters, filtersAtATime)
+	if got := names(one.waits); len(got) != 2 || len(one.waits["a/+/999"]) != 2 || len(one.waits["b/+"]) != 1 {
+		t.Fatalf("asked about %v", got)
+	}
+	for n := range 10 { // those who are asked for now wait for the end of it
+		j.filters.add(interest.Wait{Conn: conn(0, uint32(n)), Filter: "b/+"})
+	}
+	j.end(one)
+	next := j.begin(now, &j.filters, filtersAtATime)
+	if got := names(next.waits); len(got) != 1 || len(next.waits["b/+"]) != 10 {
+		t.Fatalf("asked about %v", got)
+	}
+	for _, q := range []*question{next, many} {
+		j.end(q)
+	}
+	for asked := 0; asked < 1000-1-filtersAtATime; {
+		q := j.begin(now, &j.filters, filtersAtATime)
+		if q == nil {
+			t.Fatalf("%d of them are forgotten", len(j.filters.waits))
+		}
+		asked += len(q.waits)
+		j.end(q)
+	}
+	if j.filters.n+j.filters.open+len(j.filters.waits)+len(j.filters.asked)+len(j.open) > 0 || j.filters.ready() {
+		t.Errorf("left: %+v", j.filters)
 	}
 }
 

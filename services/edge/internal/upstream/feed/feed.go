@@ -72,14 +72,19 @@ type Feed struct {
 	// Which loops want what.
 	exact   map[string]uint64
 	wild    topic.Index[int]
-	filters map[string]uint64
+	filters map[string]*filter
+	lastGen uint64 // of a filter
 	wildGen uint64
 	scratch []int
 
 	topics   map[string]*state
+	all      []*state          // in no order, each knows its place
 	based    topic.Index[bool] // filters of which every topic that existed has a state
-	complete map[string]bool   // the filters in based
-	basing   int               // filters whose topics are being asked for
+	covering []bool            // scratch of covered
+	basing   []uint64          // questions about topics of filters under way: what appeared before
+	// topics that came to have messages for loops since the oldest of these
+	appeared []*state
+	forgot   uint64 // how many did before
 
 	gaps    []due // in order: the hold is the same for all
 	retries []due // likewise
@@ -87,10 +92,20 @@ type Feed struct {
 
 	owing   map[int]map[*state]bool // loops that refused, and the topics they miss
 	sweep   bool                    // topics may have lost their last loop
-	swept   time.Time
+	swept   time.Time               // when a sweep began
+	unswept int                     // those of all before this one are still to be looked at
 	out     [][]*exchange.Message
 	reads   []Read
 	sampled []*exchange.Message
+}
+
+// filter with wildcards that some loop wants.
+type filter struct {
+	loops uint64
+	// gen differs for a filter that was left by all and joined anew: what was asked for before says
+	// nothing of topics that appeared in between.
+	gen   uint64
+	based bool // its topics were all asked for since it was joined
 }
 
 type due struct {
@@ -101,6 +116,7 @@ type due struct {
 // state of a durable topic that some loop wants.
 type state struct {
 	topic string
+	at    int // in Feed.all
 	epoch uint64
 	// known says that everything after last is owed to the loops. Before, messages are held until
 	// the head is known.
@@ -134,13 +150,12 @@ type state struct {
 func New(cfg Config) *Feed {
 	cfg = cfg.withDefaults()
 	return &Feed{
-		cfg:      cfg,
-		exact:    map[string]uint64{},
-		filters:  map[string]uint64{},
-		topics:   map[string]*state{},
-		complete: map[string]bool{},
-		owing:    map[int]map[*state]bool{},
-		out:      make([][]*exchange.Message, cfg.Loops),
+		cfg:     cfg,
+		exact:   map[string]uint64{},
+		filters: map[string]*filter{},
+		topics:  map[string]*state{},
+		owing:   map[int]map[*state]bool{},
+		out:     make([][]*exchange.Message, cfg.Loops),
 	}
 }
 
@@ -229,9 +244,18 @@ func (f *Feed) Head(now time.Time, h exchange.Head) (missing bool) {
 
 // begin makes a topic known: everything after last is owed.
 func (f *Feed) begin(st *state, last uint64) {
-	st.known, st.last = true, last
+	if st.known, st.last = true, last; last > 0 {
+		f.note(st)
+	}
 	st.want = max(st.want, last)
 	f.release(st)
+}
+
+// note remembers for the questions under way that a topic has messages.
+func (f *Feed) note(st *state) {
+	if len(f.basing) > 0 {
+		f.appeared = append(f.appeared, st)
+	}
 }
 
 // restart begins a new epoch: everything of it is owed, if anything was of the one before.
@@ -252,6 +276,9 @@ func (f *Feed) restart(st *state, epoch uint64) {
 func (f *Feed) emit(st *state, m *exchange.Message) {
 	if m.Seq != st.last+1 {
 		f.recent.drop(st) // retention took what lies between
+	}
+	if st.last == 0 {
+		f.note(st)
 	}
 	st.last = m.Seq
 	st.want = max(st.want, m.Seq)
@@ -285,11 +312,22 @@ const sweepEvery = time.Second
 func (f *Feed) Advance(now time.Time) {
 	f.expire(now, &f.gaps)
 	f.expire(now, &f.retries)
-	if f.sweep && now.Sub(f.swept) >= sweepEvery {
-		f.sweep, f.swept = false, now
-		for _, st := range f.topics {
-			f.dropUnwanted(st)
-		}
+	if f.sweep && f.unswept == 0 && now.Sub(f.swept) >= sweepEvery {
+		f.sweep, f.swept, f.unswept = false, now, len(f.all)
+	}
+}
+
+// Sweeping reports whether topics are to be looked at that may have lost their last loop.
+func (f *Feed) Sweeping() bool { return f.unswept > 0 }
+
+// Sweep looks at n of these topics. A filter that is left meanwhile has all of them looked at once
+// more, after that: nothing begins a sweep anew that has not ended.
+func (f *Feed) Sweep(n int) {
+	// From the end: what takes the place of a topic that goes was looked at, or came since.
+	for f.unswept = min(f.unswept, len(f.all)); n > 0 && f.unswept > 0; n-- {
+		f.unswept--
+		f.dropUnwanted(f.all[f.unswept])
+		f.unswept = min(f.unswept, len(f.all))
 	}
 }
 

@@ -105,6 +105,7 @@ func (b *bench) pass(d time.Duration) {
 	for end := b.now.Add(d); b.now.Before(end); {
 		b.now = b.now.Add(time.Millisecond)
 		b.Advance(b.now)
+		b.Sweep(b.Len())
 		b.turn()
 	}
 }
@@ -253,10 +254,10 @@ func TestUnknownHeadGivesWayToTheFirstMessage(t *testing.T) {
 func TestTopicThatAppearsUnderAFilterIsOwedFromItsBeginning(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.Add(0, "r/+")
-	b.Basing()
+	since := b.Basing()
 	b.Head(b.now, exchange.Head{Topic: "r/old", Epoch: 1, Head: 3, Oldest: 1})
-	b.BasingDone()
-	b.Based("r/+")
+	b.BasingDone(since)
+	b.Based("r/+", b.Generation("r/+"))
 	b.log["r/new"] = &log{epoch: 1, head: 3, oldest: 1}
 	b.log["r/quiet"] = &log{epoch: 1, head: 1, oldest: 1}
 	b.deliver("r/old", 1, 4)

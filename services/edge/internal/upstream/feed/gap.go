@@ -110,8 +110,14 @@ func (f *Feed) expire(now time.Time, queue *[]due) {
 
 // overdue reads the log where a hole has not been filled in time.
 func (f *Feed) overdue(now time.Time, st *state) {
+	if !st.known && f.covered(st.topic) {
+		// the filter's topics became known while it waited, and it was not among them
+		f.begin(st, 0)
+		f.settle(now, st, 0)
+		return
+	}
 	if !st.known {
-		if (st.pending > 0 || f.basing > 0) && now.Sub(st.heldAt) < knownWithin {
+		if (st.pending > 0 || len(f.basing) > 0) && now.Sub(st.heldAt) < knownWithin {
 			f.wait(now, st, f.cfg.Hold)
 			return
 		}

@@ -92,9 +92,8 @@ func TestLoopsComeAndGo(t *testing.T) {
 	if !slices.Equal(b.Filters(), []string{"r/+"}) || !slices.Equal(b.Topics(), []string{"r/1"}) || !b.Takes([]byte("r/9")) || !b.Wanted("r/9") || b.Takes(nil) || b.Takes([]byte("s/1")) {
 		t.Errorf("filters %v, topics %v", b.Filters(), b.Topics())
 	}
-	b.Basing()
-	b.BasingDone()
-	b.Based("r/+")
+	b.BasingDone(b.Basing())
+	b.Based("r/+", b.Generation("r/+"))
 	b.Remove(2, "r/+")
 	b.deliver("r/1", 1, 4)
 	b.want(2, "")
@@ -106,7 +105,7 @@ func TestLoopsComeAndGo(t *testing.T) {
 	if len(b.Topics()) != 0 || b.Len() != 0 || b.Wanted("r/1") || b.Takes([]byte("r/1")) {
 		t.Errorf("topics %v", b.Topics())
 	}
-	b.Based("r/+") // whose last loop has gone meanwhile
+	b.Based("r/+", b.Generation("r/+")) // whose last loop has gone meanwhile
 	b.Expected("r/1")
 	b.Expect("r/1")
 	if b.IsBased("r/+") || b.Len() != 0 {
@@ -124,7 +123,7 @@ func TestHeadsAreWaitedFor(t *testing.T) {
 		before time.Duration
 	}{
 		{"its own", func(b *bench) { b.Expect("r/a") }, func(b *bench) { b.Expected("r/a"); b.Expected("r/a") }, knownWithin},
-		{"a filter's", func(b *bench) { b.Basing() }, func(b *bench) { b.BasingDone() }, knownWithin},
+		{"a filter's", func(b *bench) { b.Basing() }, func(b *bench) { b.BasingDone(0) }, knownWithin},
 		{"nobody's", func(*bench) {}, func(*bench) {}, 20 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,7 +157,7 @@ func TestHeadsAreWaitedFor(t *testing.T) {
 func TestOnlyTopicsOfABasedFilterAreOwedFromTheBeginning(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.Add(0, "r/+")
-	b.Based("r/+")
+	b.Based("r/+", b.Generation("r/+"))
 	b.join(0, "s/1", 1, 4)
 	b.Add(0, "s/2")
 	b.Expect("s/2")

@@ -6,39 +6,46 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 )
 
-// Add says that loop has its first join of filter.
-func (f *Feed) Add(loop int, filter string) {
+// Add says that loop has its first join of a topic or filter.
+func (f *Feed) Add(loop int, name string) {
 	bit := uint64(1) << loop
-	if topic.IsFilter(filter) {
-		f.wild.Add(filter, loop)
-		f.filters[filter] |= bit
+	if topic.IsFilter(name) {
+		f.wild.Add(name, loop)
+		w := f.filters[name]
+		if w == nil {
+			f.lastGen++
+			w = &filter{gen: f.lastGen}
+			f.filters[name] = w
+		}
+		w.loops |= bit
 		f.wildGen++
 		return
 	}
-	f.exact[filter] |= bit
-	if st := f.topics[filter]; st != nil {
+	f.exact[name] |= bit
+	if st := f.topics[name]; st != nil {
 		st.mask |= bit
 	}
 }
 
-// Remove says that loop has no join of filter left.
-func (f *Feed) Remove(loop int, filter string) {
+// Remove says that loop has no join of a topic or filter left.
+func (f *Feed) Remove(loop int, name string) {
 	bit := uint64(1) << loop
-	if topic.IsFilter(filter) {
-		f.wild.Remove(filter, loop)
+	if topic.IsFilter(name) {
+		f.wild.Remove(name, loop)
 		f.wildGen++
 		f.sweep = true
-		if f.filters[filter] &^= bit; f.filters[filter] == 0 {
-			delete(f.filters, filter)
-			f.based.Remove(filter, true)
-			delete(f.complete, filter)
+		if w := f.filters[name]; w != nil {
+			if w.loops &^= bit; w.loops == 0 {
+				delete(f.filters, name)
+				f.based.Remove(name, true)
+			}
 		}
 		return
 	}
-	if f.exact[filter] &^= bit; f.exact[filter] == 0 {
-		delete(f.exact, filter)
+	if f.exact[name] &^= bit; f.exact[name] == 0 {
+		delete(f.exact, name)
 	}
-	if st := f.topics[filter]; st != nil {
+	if st := f.topics[name]; st != nil {
 		st.maskGen = 0
 		f.dropUnwanted(st)
 	}
@@ -67,7 +74,11 @@ func (f *Feed) mask(st *state) uint64 {
 // covered says that a filter matches t whose topics were all given a state when it was joined: a
 // topic unknown since appeared later, and is owed from its first message on.
 func (f *Feed) covered(t string) bool {
-	return f.based.Len() > 0 && len(f.based.Match(nil, t)) > 0
+	if f.based.Len() == 0 {
+		return false
+	}
+	f.covering = f.based.Match(f.covering[:0], t)
+	return len(f.covering) > 0
 }
 
 // Expect says that the head of a durable topic is being asked for because of a join: until Expected
@@ -89,24 +100,6 @@ func (f *Feed) Expected(t string) {
 		st.pending--
 	}
 }
-
-// Basing says that the topics of a filter with wildcards are being asked for.
-func (f *Feed) Basing() { f.basing++ }
-
-// BasingDone ends a Basing.
-func (f *Feed) BasingDone() { f.basing-- }
-
-// Based says that every topic of a filter that exists was given to Head since the filter was
-// joined.
-func (f *Feed) Based(filter string) {
-	if f.filters[filter] != 0 {
-		f.based.Add(filter, true)
-		f.complete[filter] = true
-	}
-}
-
-// IsBased reports whether the topics of a filter were all asked for since its first join.
-func (f *Feed) IsBased(filter string) bool { return f.complete[filter] }
 
 // Topics that are joined by name and durable: those whose heads are to be compared with the store.
 func (f *Feed) Topics() []string {
@@ -150,8 +143,9 @@ func (f *Feed) Takes(t []byte) bool {
 func (f *Feed) Len() int { return len(f.topics) }
 
 func (f *Feed) add(t string) *state {
-	st := &state{topic: t}
+	st := &state{topic: t, at: len(f.all)}
 	f.topics[t] = st
+	f.all = append(f.all, st)
 	f.stats.Topics.Add(1)
 	return st
 }
@@ -167,5 +161,9 @@ func (f *Feed) dropUnwanted(st *state) {
 	}
 	st.gapAt = time.Time{}
 	delete(f.topics, st.topic)
+	last := len(f.all) - 1
+	f.all[st.at], f.all[last].at = f.all[last], st.at
+	f.all[last] = nil
+	f.all = f.all[:last]
 	f.stats.Topics.Add(-1)
 }

@@ -45,6 +45,7 @@ func (j *joins) take() {
 func (j *joins) after(d time.Duration) {
 	j.now = j.now.Add(d)
 	j.Advance(j.now)
+	j.Sweep(j.Len())
 	j.turn()
 	j.take()
 }
@@ -78,10 +79,10 @@ func (j *joins) come(loop int, filter string) {
 		}
 		j.Expected(filter)
 	case topic.IsFilter(filter) && !j.IsBased(filter):
-		j.Basing()
+		since := j.Basing()
 		j.tellHeads(filter)
-		j.BasingDone()
-		j.Based(filter)
+		j.BasingDone(since)
+		j.Based(filter, j.Generation(filter))
 	}
 	j.after(25 * time.Millisecond) // what nobody wanted for less than a second is read, to no avail
 }
@@ -209,7 +210,7 @@ func TestTopicsAreSweptOnceASecond(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	come := func() {
 		b.Add(0, "r/+")
-		b.Based("r/+")
+		b.Based("r/+", b.Generation("r/+"))
 		b.log["r/1"] = &log{epoch: 1, head: 1, oldest: 1}
 		b.deliver("r/1", 1, 1)
 		b.Remove(0, "r/+")
