@@ -127,7 +127,7 @@ const sessionsPerPage = 100
 // one size are a page again, since none of them was cut before its own last.
 func (c *Client) ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error) {
 	limit := cmp.Or(int(req.GetLimit()), sessionsPerPage)
-	req = &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: uint32(limit), PageToken: req.GetPageToken()}
+	req = &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: uint32(limit), PageToken: req.GetPageToken(), Sizes: req.GetSizes()}
 	resps, err := everywhere(c, func(stub meshv1.StoreServiceClient) (*meshv1.ListSessionsResponse, error) {
 		return stub.ListSessions(ctx, req)
 	})

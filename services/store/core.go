@@ -323,6 +323,7 @@ func (c *core) build(owner backend.Owner) {
 	mesh, _ := c.mesh.Mesh()
 	c.service = service.New(service.Config{
 		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Added,
+		Quotas: c.settings.quotas(), Registry: c.tel.Registry,
 		Changed: func() {
 			policies.Refresh()
 			c.announce()

@@ -11,42 +11,48 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
+	"github.com/pushmesh/pushmesh/services/store/internal/service"
 )
 
 // Settings of a store. Their tags hold the defaults, which New gives to what is zero, so that a
 // program sets only what it means to. Of fields tagged zero:"keep", 0 is a value and no default.
 // docs/operations.md has the tables, generated from the tags; see: names the part that tells more.
 type Settings struct {
-	ID             string            `help:"Name of this store, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
-	Listen         string            `help:"Address of the gRPC API for routers and edges; port 0 picks a free one." default:":7403"`
-	HTTP           string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
-	Advertise      string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
-	NATS           string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	DB             string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
-	ShardDBs       map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
-	Writers        int               `help:"Connections that append side by side, beside those of the pool; 0: 2 for Postgres, 1 for SQLite." default:"0"`
-	DBMinConns     int               `name:"db-min-conns" help:"Connections of the Postgres pool that are kept open." default:"2"`
-	DBMaxConns     int               `name:"db-max-conns" help:"Most connections of the Postgres pool; 4 of them are for what is vital." default:"20" see:"postgres-in-trouble"`
-	DBReads        int               `name:"db-reads" help:"How many connections of the pool may read the log at a time; their share stays when the limit of the pool falls." default:"4" see:"postgres-in-trouble"`
-	DBIdle         time.Duration     `name:"db-idle" help:"How long a connection of the pool may be unused before it is closed." default:"30s"`
-	DBLifetime     time.Duration     `name:"db-lifetime" help:"How long a connection of the pool is used, 10 % more or less." default:"30m"`
-	DBCheck        time.Duration     `name:"db-check" help:"How often idle connections are checked." default:"15s"`
-	DBAcquire      time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is refused (OVERLOADED)." default:"5s" see:"postgres-in-trouble"`
-	DBFixed        bool              `name:"db-fixed" help:"Use all connections of the pool, instead of as many as make the database do more." see:"postgres-in-trouble"`
-	DBStall        time.Duration     `name:"db-stall" help:"How long a commit may take before the appends behind it are refused (UNAVAILABLE) instead of waiting." default:"1s" see:"postgres-in-trouble"`
-	DBFold         time.Duration     `name:"db-fold" help:"How often cursors and checkpoints, which are appended, are folded into tables with a row for each. More often: quicker takeovers, and a dead row for each cursor and topic that moved." default:"5m"`
-	Mesh           string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database." see:"several-meshes-on-one-nats"`
-	NewMesh        bool              `name:"new-mesh" help:"Make the database one of a new mesh named --mesh, then go on: once, after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile." see:"several-meshes-on-one-nats"`
-	Standalone     bool              `help:"Run without NATS, as the database's only store."`
-	NewEpoch       bool              `help:"Begin a new epoch of every topic's log, then go on: once, after the database was restored from a backup or a standby was promoted. No store may run meanwhile." see:"restore-and-promotion"`
-	SameEpoch      bool              `help:"Go on with the present epoch although the database was restored or promoted: once, where nothing that was acknowledged is missing." see:"restore-and-promotion"`
-	TrustPromotion bool              `help:"Go on without an operator after the promotion of a standby: standbys are synchronous, so that nothing that was acknowledged is missing." see:"restore-and-promotion"`
-	TrustClock     bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
-	AllowNoFsync   bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
-	LogLevel       string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio     float64           `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
-	Grace          time.Duration     `help:"How long a planned stop may take." default:"15s"`
+	ID              string            `help:"Name of this store, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
+	Listen          string            `help:"Address of the gRPC API for routers and edges; port 0 picks a free one." default:":7403"`
+	HTTP            string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
+	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
+	NATS            string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	DB              string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
+	ShardDBs        map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
+	Writers         int               `help:"Connections that append side by side, beside those of the pool; 0: 2 for Postgres, 1 for SQLite." default:"0"`
+	DBMinConns      int               `name:"db-min-conns" help:"Connections of the Postgres pool that are kept open." default:"2"`
+	DBMaxConns      int               `name:"db-max-conns" help:"Most connections of the Postgres pool; 4 of them are for what is vital." default:"20" see:"postgres-in-trouble"`
+	DBReads         int               `name:"db-reads" help:"How many connections of the pool may read the log at a time; their share stays when the limit of the pool falls." default:"4" see:"postgres-in-trouble"`
+	DBIdle          time.Duration     `name:"db-idle" help:"How long a connection of the pool may be unused before it is closed." default:"30s"`
+	DBLifetime      time.Duration     `name:"db-lifetime" help:"How long a connection of the pool is used, 10 % more or less." default:"30m"`
+	DBCheck         time.Duration     `name:"db-check" help:"How often idle connections are checked." default:"15s"`
+	DBAcquire       time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is refused (OVERLOADED)." default:"5s" see:"postgres-in-trouble"`
+	DBFixed         bool              `name:"db-fixed" help:"Use all connections of the pool, instead of as many as make the database do more." see:"postgres-in-trouble"`
+	DBStall         time.Duration     `name:"db-stall" help:"How long a commit may take before the appends behind it are refused (UNAVAILABLE) instead of waiting." default:"1s" see:"postgres-in-trouble"`
+	DBFold          time.Duration     `name:"db-fold" help:"How often cursors and checkpoints, which are appended, are folded into tables with a row for each. More often: quicker takeovers, and a dead row for each cursor and topic that moved." default:"5m"`
+	Mesh            string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database." see:"several-meshes-on-one-nats"`
+	NewMesh         bool              `name:"new-mesh" help:"Make the database one of a new mesh named --mesh, then go on: once, after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile." see:"several-meshes-on-one-nats"`
+	Standalone      bool              `help:"Run without NATS, as the database's only store."`
+	NewEpoch        bool              `help:"Begin a new epoch of every topic's log, then go on: once, after the database was restored from a backup or a standby was promoted. No store may run meanwhile." see:"restore-and-promotion"`
+	SameEpoch       bool              `help:"Go on with the present epoch although the database was restored or promoted: once, where nothing that was acknowledged is missing." see:"restore-and-promotion"`
+	TrustPromotion  bool              `help:"Go on without an operator after the promotion of a standby: standbys are synchronous, so that nothing that was acknowledged is missing." see:"restore-and-promotion"`
+	MaxSessions     int               `help:"Durable sessions of the mesh, groups among them; further ones are not created (OVERLOADED). 0: no limit." zero:"keep" default:"100000000" see:"quotas-of-sessions"`
+	UserSessions    int               `help:"Durable sessions of one user; further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"10000" see:"quotas-of-sessions"`
+	AddressSessions int               `help:"Durable sessions created from one address, IPv4 or a /64 of IPv6, but not from those that edges exempt (--exempt-from, --proxy-protocol-from); further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"1000000" see:"quotas-of-sessions"`
+	MaxSessionTTL   time.Duration     `name:"max-session-ttl" help:"Longest time that a client may have its session outlive its connection; longer ones are refused (INVALID_ARGUMENT), and one that asks for none gets at most this." default:"8784h" see:"quotas-of-sessions"`
+	TrustClock      bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
+	AllowNoFsync    bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
+	LogLevel        string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio      float64           `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	Grace           time.Duration     `help:"How long a planned stop may take." default:"15s"`
 	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
 	// move it.
 	Clock func() time.Time `kong:"-"`
@@ -75,6 +81,13 @@ func (s Settings) pool() postgres.Pool {
 	}
 }
 
+// quotas of sessions.
+func (s Settings) quotas() service.Quotas {
+	return service.Quotas{
+		Quota: backend.Quota{User: s.UserSessions, Address: s.AddressSessions, All: s.MaxSessions}, TTL: s.MaxSessionTTL,
+	}
+}
+
 func (s Settings) sqlite() bool { return strings.HasPrefix(s.DB, "sqlite:") }
 
 func (s Settings) postgres() bool {
@@ -99,6 +112,10 @@ func (s *Settings) Check() error {
 		settings.Range("db-acquire", d.DBAcquire.Seconds(), 0.1, 60),
 		settings.Range("db-stall", d.DBStall.Seconds(), 0.05, 10),
 		settings.Range("db-fold", d.DBFold.Seconds(), 0.05, 3600),
+		settings.Range("max-sessions", d.MaxSessions, 0, 1<<40),
+		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
+		settings.Range("address-sessions", d.AddressSessions, 0, 1<<40),
+		settings.Range("max-session-ttl", d.MaxSessionTTL.Hours(), 1.0/60, 366*24),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

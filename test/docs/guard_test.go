@@ -13,9 +13,9 @@ import (
 var (
 	codeName   = regexp.MustCompile("`([A-Z][A-Z_]+)`")
 	codeInGo   = regexp.MustCompile(`Code_CODE_([A-Z_]+)`)
-	metricName = regexp.MustCompile("`pushmesh_edge_([a-z0-9_]+)`")
+	metricName = regexp.MustCompile("`pushmesh_(?:edge|store|router)_([a-z0-9_]+)`")
 	benchName  = regexp.MustCompile("bench `([a-z-]+)`")
-	quoted     = regexp.MustCompile(`"(?:pushmesh_edge_)?([a-z0-9_-]+)"`)
+	quoted     = regexp.MustCompile(`"(?:pushmesh_(?:edge|store|router)_)?([a-z0-9_-]+)"`)
 	benchPart  = regexp.MustCompile(`Name: "([a-z-]+)"`)
 )
 
@@ -60,7 +60,7 @@ func namesIn(t *testing.T, folder string, pattern *regexp.Regexp, isTest bool) m
 // Every row of docs/guard.md has a metric, a test, and codes that exist; no code that an edge gives
 // is missing.
 func TestGuardPageIsTrue(t *testing.T) {
-	metrics, benches, exist := namesIn(t, "services/edge/", quoted, false), namesIn(t, "test/load/", benchPart, false), namesIn(t, "/", tests, true)
+	metrics, benches, exist := namesIn(t, "services/", quoted, false), namesIn(t, "test/load/", benchPart, false), namesIn(t, "/", tests, true)
 	missing := edgeCodes(t)
 	rows := 0
 	for line := range strings.Lines(read(t, root+"/docs/guard.md")) {

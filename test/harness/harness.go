@@ -49,6 +49,8 @@ type Options struct {
 	TLSCert, TLSKey string
 	// AppendWait of the routers; 0: so long that they refuse nothing for a slow store.
 	AppendWait time.Duration
+	// Change is called with the settings of all nodes before they start; nil: they stay.
+	Change func(*inprocess.Settings)
 }
 
 // Mesh is a running mesh.
@@ -78,6 +80,9 @@ func Start(t testing.TB, o Options) *Mesh {
 	}
 	set := settings(t, o)
 	set.NATS = "nats://" + nats
+	if o.Change != nil {
+		o.Change(&set)
+	}
 	m.mesh = inprocess.New(set)
 	if err := m.mesh.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -109,9 +109,11 @@ func run(ctx context.Context, args []string) (err error) {
 const together = "all"
 
 func allTogether(of []attack.Attack) attack.Attack {
-	names := make([]string, len(of))
-	for i, a := range of {
-		names[i] = a.Name
+	var names []string
+	for _, a := range of {
+		if !a.Alone {
+			names = append(names, a.Name)
+		}
 	}
 	return attack.Attack{Name: together, What: strings.Join(names, ", "), Metric: "pushmesh_edge_closes_total"}
 }

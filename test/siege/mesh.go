@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/pgserver"
@@ -39,8 +41,11 @@ const (
 	mostRise    = 512 << 20
 )
 
-// diskSize of the small file system.
-const diskSize = 2 << 30
+// Sizes of the small file systems.
+const (
+	diskSize = 2 << 30
+	logSize  = 1 << 30
+)
 
 func startMesh(ctx context.Context, o options) (_ *mesh, err error) {
 	defer try.Catch(&err)
@@ -53,7 +58,7 @@ func startMesh(ctx context.Context, o options) (_ *mesh, err error) {
 
 func (m *mesh) start(ctx context.Context, o options) (err error) {
 	defer try.Catch(&err)
-	m.pg = try.Get(pgserver.Start(filepath.Join(m.dir, "postgres"), 0))
+	m.pg = try.Get(pgserver.Start(filepath.Join(m.dir, "postgres"), 0, "max_wal_size=256MB"))
 	m.target = attack.Target{Postgres: m.pg.Superuser(), Database: m.pg.URL(), TLS: true, Topics: o.topics, Percent: o.percent}
 	try.Do(m.smallDisk())
 	cert, key := try.Get2(try.Get(testca.New()).Write(m.dir, "edge", process.Host))
@@ -99,7 +104,23 @@ func (m *mesh) smallDisk() (err error) {
 		try.Do(pgserver.Exec(m.pg.Superuser(), sql))
 	}
 	m.target.Database = m.pg.Database("small")
-	return nil
+	return m.smallLog()
+}
+
+// smallLog has Postgres's own log lie on another one.
+func (m *mesh) smallLog() (err error) {
+	defer try.Catch(&err)
+	m.target.Log = filepath.Join(m.dir, "log")
+	now, wal := filepath.Join(m.pg.Dir(), "data", "pg_wal"), filepath.Join(m.target.Log, "wal")
+	try.Do(errors.Join(m.pg.Stop(), os.Mkdir(m.target.Log, 0o755), mount(m.target.Log, logSize), os.CopyFS(wal, os.DirFS(now))))
+	try.Do(filepath.WalkDir(wal, func(path string, d fs.DirEntry, err error) error {
+		mode := fs.FileMode(0o600)
+		if err == nil && d.IsDir() {
+			mode = 0o700
+		}
+		return errors.Join(err, os.Chmod(path, mode), m.pg.Own(path))
+	}))
+	return errors.Join(os.RemoveAll(now), os.Symlink(wal, now), m.pg.Restart())
 }
 
 func mount(dir string, bytes int64) error {
@@ -144,8 +165,10 @@ func (m *mesh) stop() (err error) {
 	if m.pg != nil {
 		err = m.pg.Kill()
 	}
-	if m.target.Disk != "" {
-		err = errors.Join(err, syscall.Unmount(m.target.Disk, syscall.MNT_DETACH))
+	for _, disk := range []string{m.target.Disk, m.target.Log} {
+		if disk != "" {
+			err = errors.Join(err, syscall.Unmount(disk, syscall.MNT_DETACH))
+		}
 	}
 	return errors.Join(err, os.RemoveAll(m.dir))
 }
@@ -196,5 +219,16 @@ func (m *mesh) revive(ctx context.Context) (ended []string, err error) {
 		err = errors.Join(err, p.Start(), p.Ready(within))
 		cancel()
 	}
-	return ended, err
+	return ended, errors.Join(err, m.revivePostgres(ctx))
+}
+
+// revivePostgres does what an operator has to where its log had no room.
+func (m *mesh) revivePostgres(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(within, m.pg.Superuser())
+	if err == nil {
+		return conn.Close(within)
+	}
+	return m.pg.Restart()
 }

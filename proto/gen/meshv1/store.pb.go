@@ -994,7 +994,10 @@ type AttachSessionRequest struct {
 	Peek bool `protobuf:"varint,6,opt,name=peek,proto3" json:"peek,omitempty"`
 	// Above 0: attach only where no other edge has a lease that runs, and have one for so long, by the owner's monotonic clock from
 	// the answer on. Where another has one, generation is 0 and previous_edge says who.
-	LeaseMs       uint32 `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	LeaseMs uint32 `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	// The client's address as sessions are counted by it: IPv4, or a /64 of IPv6. Empty: it is not counted. A session keeps the one that it
+	// was created with.
+	Origin        string `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1076,6 +1079,13 @@ func (x *AttachSessionRequest) GetLeaseMs() uint32 {
 		return x.LeaseMs
 	}
 	return 0
+}
+
+func (x *AttachSessionRequest) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 type AttachSessionResponse struct {
@@ -1672,10 +1682,12 @@ func (x *WriteCursorsResponse) GetCodes() []wirev1.Code {
 }
 
 type ListSessionsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	User      string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Limit     uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	PageToken string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// As in SessionServiceListRequest.
+	Sizes         bool `protobuf:"varint,4,opt,name=sizes,proto3" json:"sizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1729,6 +1741,13 @@ func (x *ListSessionsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListSessionsRequest) GetSizes() bool {
+	if x != nil {
+		return x.Sizes
+	}
+	return false
 }
 
 type ListSessionsResponse struct {
@@ -3361,7 +3380,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\x04R\x04head\x12\x16\n" +
-	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\"\xc0\x01\n" +
+	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\"\xd8\x01\n" +
 	"\x14AttachSessionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -3369,7 +3388,8 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\rconnection_id\x18\x04 \x01(\x06R\fconnectionId\x12\x13\n" +
 	"\x05ttl_s\x18\x05 \x01(\rR\x04ttlS\x12\x12\n" +
 	"\x04peek\x18\x06 \x01(\bR\x04peek\x12\x19\n" +
-	"\blease_ms\x18\a \x01(\rR\aleaseMs\"\x85\x02\n" +
+	"\blease_ms\x18\a \x01(\rR\aleaseMs\x12\x16\n" +
+	"\x06origin\x18\b \x01(\tR\x06origin\"\x85\x02\n" +
 	"\x15AttachSessionResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3429,12 +3449,13 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x02at\x18\n" +
 	" \x01(\x06R\x02at\"D\n" +
 	"\x14WriteCursorsResponse\x12,\n" +
-	"\x05codes\x18\x01 \x03(\x0e2\x16.pushmesh.wire.v1.CodeR\x05codes\"^\n" +
+	"\x05codes\x18\x01 \x03(\x0e2\x16.pushmesh.wire.v1.CodeR\x05codes\"t\n" +
 	"\x13ListSessionsRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"p\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05sizes\x18\x04 \x01(\bR\x05sizes\"p\n" +
 	"\x14ListSessionsResponse\x120\n" +
 	"\bsessions\x18\x01 \x03(\v2\x14.pushmesh.v1.SessionR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\";\n" +

@@ -39,8 +39,16 @@ type Session struct {
 	// The connection's send queue at the edge, only in Get; 0 if the edge does not answer. The messages that the session has not read from the log yet are the cursors' lag.
 	QueuedMessages uint64 `protobuf:"varint,9,opt,name=queued_messages,json=queuedMessages,proto3" json:"queued_messages,omitempty"`
 	QueuedBytes    uint64 `protobuf:"varint,10,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Unix time in microseconds; 0: it is older than this field.
+	CreatedAt uint64 `protobuf:"fixed64,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Address of the client that created it, IPv4 or a /64 of IPv6; empty: addresses like it are not counted, or it is older than this field.
+	Origin string `protobuf:"bytes,12,opt,name=origin,proto3" json:"origin,omitempty"`
+	// What it keeps in the database, only in List with sizes: its filters, the topics that it has a position in, and about how many bytes both take.
+	FilterCount   uint64 `protobuf:"varint,13,opt,name=filter_count,json=filterCount,proto3" json:"filter_count,omitempty"`
+	CursorCount   uint64 `protobuf:"varint,14,opt,name=cursor_count,json=cursorCount,proto3" json:"cursor_count,omitempty"`
+	KeptBytes     uint64 `protobuf:"varint,15,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -143,6 +151,41 @@ func (x *Session) GetQueuedBytes() uint64 {
 	return 0
 }
 
+func (x *Session) GetCreatedAt() uint64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Session) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Session) GetFilterCount() uint64 {
+	if x != nil {
+		return x.FilterCount
+	}
+	return 0
+}
+
+func (x *Session) GetCursorCount() uint64 {
+	if x != nil {
+		return x.CursorCount
+	}
+	return 0
+}
+
+func (x *Session) GetKeptBytes() uint64 {
+	if x != nil {
+		return x.KeptBytes
+	}
+	return 0
+}
+
 // Cursor is a session's position in one topic.
 type Cursor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -230,7 +273,9 @@ type SessionServiceListRequest struct {
 	// 0: 100; 1,000 at most.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// From the last answer.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Fill in filter_count, cursor_count and kept_bytes, which costs the database more.
+	Sizes         bool `protobuf:"varint,4,opt,name=sizes,proto3" json:"sizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +329,13 @@ func (x *SessionServiceListRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *SessionServiceListRequest) GetSizes() bool {
+	if x != nil {
+		return x.Sizes
+	}
+	return false
 }
 
 type SessionServiceListResponse struct {
@@ -756,7 +808,7 @@ var File_pushmesh_v1_session_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x19pushmesh/v1/session.proto\x12\vpushmesh.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xc5\x02\n" +
+	"\x19pushmesh/v1/session.proto\x12\vpushmesh.v1\x1a\x1bpushmesh/wire/v1/code.proto\"\xe1\x03\n" +
 	"\aSession\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -772,18 +824,26 @@ const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\acursors\x18\b \x03(\v2\x13.pushmesh.v1.CursorR\acursors\x12'\n" +
 	"\x0fqueued_messages\x18\t \x01(\x04R\x0equeuedMessages\x12!\n" +
 	"\fqueued_bytes\x18\n" +
-	" \x01(\x04R\vqueuedBytes\"p\n" +
+	" \x01(\x04R\vqueuedBytes\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\v \x01(\x06R\tcreatedAt\x12\x16\n" +
+	"\x06origin\x18\f \x01(\tR\x06origin\x12!\n" +
+	"\ffilter_count\x18\r \x01(\x04R\vfilterCount\x12!\n" +
+	"\fcursor_count\x18\x0e \x01(\x04R\vcursorCount\x12\x1d\n" +
+	"\n" +
+	"kept_bytes\x18\x0f \x01(\x04R\tkeptBytes\"p\n" +
 	"\x06Cursor\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05floor\x18\x03 \x01(\x04R\x05floor\x12\x12\n" +
 	"\x04head\x18\x04 \x01(\x04R\x04head\x12\x10\n" +
-	"\x03lag\x18\x05 \x01(\x04R\x03lag\"d\n" +
+	"\x03lag\x18\x05 \x01(\x04R\x03lag\"z\n" +
 	"\x19SessionServiceListRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"v\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05sizes\x18\x04 \x01(\bR\x05sizes\"v\n" +
 	"\x1aSessionServiceListResponse\x120\n" +
 	"\bsessions\x18\x01 \x03(\v2\x14.pushmesh.v1.SessionR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"B\n" +

@@ -36,6 +36,8 @@ type Attack struct {
 	Run func(ctx context.Context, t *Target, c *Codes) error
 	// Unless says why it can't be done to a target; "": it can. nil: it always can.
 	Unless func(t *Target) string
+	// Alone: it leaves nothing that others could attack meanwhile.
+	Alone bool
 }
 
 // Target is the mesh that is attacked.
@@ -43,8 +45,9 @@ type Target struct {
 	Edge, Router, NATS string
 	// Postgres is a superuser's URL, Database the store's; "": there is none.
 	Postgres, Database string
-	// Disk is the folder of a small file system that holds the store's tables; "": there is none.
-	Disk string
+	// Disk and Log are folders of small file systems that hold the store's tables, and the log of
+	// Postgres; "": there is none.
+	Disk, Log string
 	// TLS reports whether the edge takes TLS.
 	TLS bool
 	// Topics is how many topics "many/…" there are.

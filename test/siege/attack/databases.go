@@ -35,7 +35,26 @@ func databases() []Attack {
 		Run: slowCommits,
 	}, {
 		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk,
-		Run: fullDisk,
+		Run: func(ctx context.Context, t *Target, c *Codes) error {
+			path := filepath.Join(t.Disk, "ballast")
+			defer func() { _ = os.Remove(path) }()
+			for ctx.Err() == nil {
+				if err := errors.Join(fill(path), full(ctx, c), os.Remove(path)); err != nil {
+					return err
+				}
+				pause(ctx, 2*time.Second)
+			}
+			return nil
+		},
+	}, {
+		Name: "postgres-log-full", What: "the file system of Postgres's own log is full, which ends Postgres", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk, Alone: true,
+		Run: func(ctx context.Context, t *Target, c *Codes) error {
+			path := filepath.Join(t.Log, "ballast")
+			err := fill(path)
+			c.Note("filled")
+			<-ctx.Done()
+			return errors.Join(err, os.Remove(path))
+		},
 	}}
 }
 
@@ -103,21 +122,10 @@ func slowCommits(ctx context.Context, t *Target, c *Codes) (err error) {
 	return nil
 }
 
-// fullDisk leaves no room for half the span, and gives it back.
-func fullDisk(ctx context.Context, t *Target, c *Codes) error {
-	path := filepath.Join(t.Disk, "ballast")
-	defer func() { _ = os.Remove(path) }()
-	for ctx.Err() == nil {
-		if err := fill(path); err != nil {
-			return err
-		}
-		c.Note("filled")
-		pause(ctx, 5*time.Second)
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-		pause(ctx, 2*time.Second)
-	}
+// full leaves no room for a while.
+func full(ctx context.Context, c *Codes) error {
+	c.Note("filled")
+	pause(ctx, 5*time.Second)
 	return nil
 }
 

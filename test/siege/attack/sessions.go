@@ -9,7 +9,7 @@ import (
 
 func sessions() []Attack {
 	return []Attack{{
-		Name: "takeovers", What: "100 connections that take one session over from each other", Metric: "pushmesh_edge_takeovers_total",
+		Name: "takeovers", What: "100 connections that take one session over from each other", Metric: "pushmesh_edge_closes_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			return many(ctx, t.of(100), c, func(ctx context.Context, _ int) error {
 				x, err := t.greet(ctx, c, &wirev1.Hello{ClientId: "taken", Session: "over"})

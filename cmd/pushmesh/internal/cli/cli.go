@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/presence"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/publish"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/sessions"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/subscribe"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -52,7 +53,7 @@ type grammar struct {
 	Replay     develop.Replay     `cmd:"" help:"Play a recorded chat through a mesh and check every delivery."`
 	Mesh       develop.Mesh       `cmd:"" help:"Run a mesh of separate processes on loopback (for development)."`
 	Health     operate.Health     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
-	Session    ranking.Session    `cmd:"" help:"Change the profiles that messages are ranked for."`
+	Session    sessions.Command   `cmd:"" help:"Show and delete durable sessions, and change the profiles that messages are ranked for."`
 	Shard      operate.Shard      `cmd:"" help:"Move shards between the databases of a mesh."`
 	Top        operate.Top        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
 	Version    operate.Version    `cmd:"" help:"Print the version."`

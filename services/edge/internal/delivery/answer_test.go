@@ -20,7 +20,7 @@ import (
 // asker holds the first Save of a session's subscription, so that its answer can be looked at.
 type asker struct{ many }
 
-func (a *asker) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64) {
+func (a *asker) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64, _ string) {
 	a.h.Event(exchange.Attached{Conn: conn, Generation: 1})
 }
 

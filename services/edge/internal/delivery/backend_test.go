@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -22,12 +23,17 @@ func TestBackends(t *testing.T) {
 	liar.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("bad")})
 	liar.expect("Error UNAUTHENTICATED ref=0")
 
+	w.h.cfg.Origin = func(slot uint32) string { return fmt.Sprint("192.0.2.", slot) }
 	client := w.connect(&wirev1.Hello{ClientId: "a", Session: "s"})
 	backend := w.connect(&wirev1.Hello{ClientId: "a", Session: "s", Ticket: []byte("good")})
 	for user, want := range map[string]bool{"client:a": true, "backend:a": true, "a": false} {
 		if held := w.mesh.Session(user, "s").Held; held != want {
 			t.Errorf("%s has the session: %v", user, held)
 		}
+	}
+	// A session counts for its client's address, a backend's for none: that is the router's.
+	if c, b := w.mesh.Session("client:a", "s").Origin, w.mesh.Session("backend:a", "s").Origin; !strings.HasPrefix(c, "192.0.2.") || b != "" {
+		t.Errorf("they count for %q and %q", c, b)
 	}
 	for i, filter := range []string{"$events/x", "$events/#", "$events", "$dea", "$deadly", "$"} {
 		id := uint32(i + 1)

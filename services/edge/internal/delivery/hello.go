@@ -76,7 +76,15 @@ func (h *Hub) hello(c *state.Conn, body []byte) {
 	c.Deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.Slot, c.Deadline)
 	h.conns.More(c).Session = &state.Session{Session: sessions.Session{User: c.User(), Name: m.GetSession(), Conn: id}}
-	h.mesh.Attach(h.handle(c), c.Session.User, c.Session.Name, m.GetSessionTtlS(), id)
+	h.mesh.Attach(h.handle(c), c.Session.User, c.Session.Name, m.GetSessionTtlS(), id, h.origin(c))
+}
+
+// origin is the address for which sessions that a connection creates count; a router's is nobody's.
+func (h *Hub) origin(c *state.Conn) string {
+	if h.cfg.Origin == nil || c.Backend {
+		return ""
+	}
+	return h.cfg.Origin(c.Slot)
 }
 
 // welcome opens the connection.

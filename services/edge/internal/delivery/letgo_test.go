@@ -23,7 +23,7 @@ type keeper struct {
 	parted   int // filters
 }
 
-func (k *keeper) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64) {
+func (k *keeper) Attach(conn exchange.Conn, _, _ string, _ uint32, _ uint64, _ string) {
 	k.h.Event(exchange.Attached{Conn: conn, Generation: 1})
 }
 

@@ -100,8 +100,9 @@ type Mesh interface {
 	// Publish hands a client's message to a router; answered by Published.
 	Publish(conn Conn, id uint32, item *meshv1.ClientPublish_Item)
 	// Attach makes the connection the holder of session (user, name): an older holder yields first
-	// (500 ms). Answered by Attached.
-	Attach(conn Conn, user, name string, ttlSeconds uint32, connectionID uint64)
+	// (500 ms). Answered by Attached. A session that has to be created counts for origin, the
+	// client's address; "": for none.
+	Attach(conn Conn, user, name string, ttlSeconds uint32, connectionID uint64, origin string)
 	// Save merges w into what waits to be written for the session (at most a second; at once when
 	// now). With ref above 0 it is answered by Saved once it is stored. A stale generation is
 	// answered by Detached whatever ref is. w.Detach ends the hold; generation 0 with Detach gives

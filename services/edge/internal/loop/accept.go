@@ -124,6 +124,7 @@ func (l *Loop) leave(slot uint32, p *peer) {
 			l.door.LeaveFrom(*l.places.At(int(slot)))
 			l.setPlace(slot, 0)
 		}
+		l.peers.setClient(slot, [16]byte{})
 	}
 	if p.marks&turned != 0 {
 		l.turned--

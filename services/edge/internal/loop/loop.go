@@ -144,7 +144,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 	l.hub = delivery.New(delivery.Config{
 		Events: ring, Budget: cfg.budget,
 		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
-		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate,
+		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate, Origin: l.origin,
 	})
 	l.buf = make([]byte, readSize)
 	l.partTime, l.periodAt = partTime, periodAt

@@ -84,6 +84,7 @@ type peers struct {
 	rests   slab.Pool[rest]
 	kept    int // bytes of memory in rests, and of records that have not come whole
 	secures slab.Pool[secure]
+	clients slab.Slab[[16]byte] // whom proxies connect for, by slot; zero: nobody
 }
 
 func (s *peers) len() uint32 { return uint32(s.slab.Len()) }

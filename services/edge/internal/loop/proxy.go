@@ -2,10 +2,12 @@ package loop
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/proxyproto"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
 
 var badHeader = code.New(wirev1.Code_CODE_BAD_FRAME, "the header of the PROXY protocol is malformed")
@@ -50,5 +52,32 @@ func (l *Loop) unwrap(slot uint32, p *peer, fresh []byte) (behind []byte, ok boo
 		return nil, false
 	}
 	l.setPlace(slot, place)
+	l.peers.setClient(slot, client.As16())
 	return behind, len(behind) > 0
+}
+
+// setClient notes whom a proxy connects for. It takes no memory where no proxy does.
+func (s *peers) setClient(slot uint32, client [16]byte) {
+	if client == ([16]byte{}) && int(slot) >= s.clients.Len() {
+		return
+	}
+	for s.clients.Len() <= int(slot) {
+		s.clients.Take()
+	}
+	*s.clients.At(int(slot)) = client
+}
+
+// origin is the address for which a connection's sessions count; "" where it is exempt, or a proxy
+// that speaks for itself.
+func (l *Loop) origin(slot uint32) string {
+	if int(slot) < l.peers.clients.Len() {
+		if client := *l.peers.clients.At(int(slot)); client != ([16]byte{}) {
+			return l.door.Origin(netip.AddrFrom16(client))
+		}
+	}
+	addr := poll.Peer(int(l.peers.get(slot).fd))
+	if l.door.Proxy(addr) {
+		return ""
+	}
+	return l.door.Origin(addr)
 }

@@ -136,3 +136,37 @@ func TestHeaderThatDripsInIsClosed(t *testing.T) {
 		t.Fatal("something is left")
 	}
 }
+
+// Sessions count for whom a proxy connects for, never for the proxy; for an exempt one's, for
+// nobody.
+func TestSessionsCountForTheClientOfAProxy(t *testing.T) {
+	l, _ := byHandBehind(t, admission.Limits{Proxies: loopback, Exempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.128/25")}})
+	for _, x := range []struct{ header, want string }{
+		{proxied, "192.0.2.1"}, {"PROXY TCP6 2001:db8::7 ::1 5 7400\r\n", "2001:db8::/64"}, {"", ""}, {local2, ""},
+		{"PROXY TCP4 192.0.2.200 127.0.0.1 5 7400\r\n", ""},
+	} {
+		c := dial(t, l)
+		accepts := l.stats.Accepts
+		turnUntil(t, l, "it has come", func() bool { return l.stats.Accepts > accepts })
+		frames := l.hub.Frames()
+		c.write(append([]byte(x.header), frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})...))
+		turnUntil(t, l, "it is in", func() bool { return l.hub.Frames() > frames && !l.turn() })
+		slot := l.peers.len() - 1
+		if got := l.origin(slot); got != x.want {
+			t.Errorf("behind %q: %q, want %q", x.header, got, x.want)
+		}
+		if x.header == proxied {
+			l.leave(slot, l.peers.get(slot))
+			l.peers.get(slot).marks = 0
+			if *l.peers.clients.At(int(slot)) != ([16]byte{}) {
+				t.Error("its address is kept for the next connection in its slot")
+			}
+		}
+	}
+	direct, _ := byHandBehind(t, admission.Limits{})
+	dial(t, direct)
+	turnUntil(t, direct, "it has come", func() bool { return direct.stats.Accepts > 0 })
+	if got := direct.origin(0); got != "127.0.0.1" {
+		t.Errorf("without a proxy: %q", got)
+	}
+}

@@ -400,8 +400,8 @@ func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish
 }
 
 // Attach makes the connection the holder of a session.
-func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttlSeconds uint32, connectionID uint64) {
-	m.sessions.Attach(conn, user, name, ttlSeconds, connectionID)
+func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttlSeconds uint32, connectionID uint64, origin string) {
+	m.sessions.Attach(conn, user, name, ttlSeconds, connectionID, origin)
 }
 
 // Save merges w into what waits to be written for its session.

@@ -128,7 +128,7 @@ func TestAnOwnerThatIsAwayHoldsUpItsOwnAlone(t *testing.T) {
 			held := append(sessionNames(8, true), sessionNames(1, false)...)
 			generations := map[string]uint64{}
 			for i, name := range held {
-				m.Attach(conn(2, uint32(i)), "u", name, 0, uint64(i)+1)
+				m.Attach(conn(2, uint32(i)), "u", name, 0, uint64(i)+1, "")
 				generations[name] = next[exchange.Attached](t, loops[2]).Generation
 			}
 			join(t, m, loops[0], theirs[0])
@@ -171,9 +171,9 @@ func TestAnOwnerThatIsAwayHoldsUpItsOwnAlone(t *testing.T) {
 
 			t.Log("sessions")
 			for i, name := range sessionNames(200, true)[8:] {
-				m.Attach(conn(0, uint32(i)), "u", name, 0, uint64(i)+100)
+				m.Attach(conn(0, uint32(i)), "u", name, 0, uint64(i)+100, "")
 			}
-			m.Attach(conn(1, 7), "u", sessionNames(2, false)[1], 0, 99)
+			m.Attach(conn(1, 7), "u", sessionNames(2, false)[1], 0, 99, "")
 			if a := next[exchange.Attached](t, loops[1]); a.Err != nil || a.Conn != conn(1, 7) {
 				t.Fatalf("%+v", a)
 			}

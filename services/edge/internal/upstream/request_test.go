@@ -89,11 +89,11 @@ func TestEveryLoopIsAskedAndSummedUp(t *testing.T) {
 // when it is asked to yield.
 func moves(t *testing.T, from, to *Mesh, old, l *loop, name string) (first, second exchange.Attached, yielded bool) {
 	t.Helper()
-	from.Attach(conn(0, 1), "u", name, 0, 1)
+	from.Attach(conn(0, 1), "u", name, 0, 1, "")
 	if first = next[exchange.Attached](t, old); first.Err != nil || first.Resumed {
 		t.Fatalf("%+v", first)
 	}
-	to.Attach(conn(0, 2), "u", name, 0, 2)
+	to.Attach(conn(0, 2), "u", name, 0, 2, "")
 	edgetest.WaitFor(t, "the session's move", func() error {
 		if _, ok := take[exchange.Yield](old); ok {
 			yielded = true
@@ -132,7 +132,7 @@ func TestSessionIsYieldedToAnotherEdge(t *testing.T) {
 	// An edge that NATS does not reach keeps nobody waiting, and learns of its loss by its next
 	// write.
 	w.nats.Down()
-	m1.Attach(conn(0, 3), "u", name, 0, 3)
+	m1.Attach(conn(0, 3), "u", name, 0, 3, "")
 	if third := next[exchange.Attached](t, loops1[0]); third.Err != nil || third.Generation <= second.Generation {
 		t.Errorf("%+v", third)
 	}
@@ -234,7 +234,7 @@ func TestDepthOfASessionsQueue(t *testing.T) {
 			d.Reply(3, 4096)
 		}
 	}
-	m.Attach(conn(1, 7), "u", "s", 0, 1)
+	m.Attach(conn(1, 7), "u", "s", 0, 1, "")
 	if a := next[exchange.Attached](t, loops[1]); a.Err != nil {
 		t.Fatal(a.Err)
 	}

@@ -58,7 +58,7 @@ func (s *Session) List(ctx context.Context, req *pushmeshv1.SessionServiceListRe
 	case limit > maxSessions:
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("limit is %d, at most 1,000", req.GetLimit()))
 	}
-	resp, err := s.store.ListSessions(ctx, &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: limit, PageToken: req.GetPageToken()})
+	resp, err := s.store.ListSessions(ctx, &meshv1.ListSessionsRequest{User: req.GetUser(), Limit: limit, PageToken: req.GetPageToken(), Sizes: req.GetSizes()})
 	if err != nil {
 		return nil, code.From(err)
 	}

@@ -14,8 +14,10 @@ type Sessions interface {
 	// AttachSession raises the generation (a new session's first one is now, so that a deleted
 	// session's holder can never write to its successor) and makes the caller the holder. peek only
 	// looks: generation, holder, cursors, filters; ErrNotFound is never returned, an absent session
-	// peeks as an empty answer. ttl_s 0 is 7 days.
-	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error)
+	// peeks as an empty answer. ttl_s 0 is 7 days. One that would have to be created above the
+	// quota is a *TooManySessions, and nothing has changed; those that are created at the same
+	// moment may pass a bound together.
+	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, quota Quota, now uint64) (*meshv1.AttachSessionResponse, error)
 	// WriteCursors does every write, all in one transaction, and answers each with OK,
 	// SESSION_TAKEN_OVER (another generation holds it) or NOT_FOUND. Refused writes change nothing.
 	// A write that is sent while the session is being attached may be OK though AttachSession does
@@ -29,8 +31,11 @@ type Sessions interface {
 	// store, and may run for a minute.
 	FoldCursors(ctx context.Context, how Fold) error
 	// ListSessions without cursors, ordered by (user, name); user "": all. limit is at least 1.
-	// next "" says that it was the last page.
-	ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error)
+	// next "" says that it was the last page. sizes: with filter_count, cursor_count and
+	// kept_bytes.
+	ListSessions(ctx context.Context, q SessionQuery, now uint64) (page []*pushmeshv1.Session, next string, err error)
+	// CountSessions is how many sessions there are in all.
+	CountSessions(ctx context.Context) (int, error)
 	// GetSession with cursors (head and lag left 0); ErrNotFound.
 	GetSession(ctx context.Context, user, name string, now uint64) (*pushmeshv1.Session, error)
 	// DeleteSession with everything of it except its dead letters; ErrNotFound. It answers which
@@ -43,6 +48,14 @@ type Sessions interface {
 	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins.
 	// Generations stay, so that a holder that lives after all can still write.
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
+}
+
+// SessionQuery of ListSessions.
+type SessionQuery struct {
+	User      string
+	Limit     int
+	PageToken string
+	Sizes     bool
 }
 
 // SessionKey names a session.

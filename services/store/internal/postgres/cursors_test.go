@@ -49,7 +49,7 @@ func attachMany(t *testing.T, d *DB, n int) []uint64 {
 	t.Helper()
 	generations := make([]uint64, n)
 	for i := range generations {
-		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, now())
+		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, backend.Quota{}, now())
 		need(t, err)
 		generations[i] = resp.GetGeneration()
 	}
@@ -58,7 +58,7 @@ func attachMany(t *testing.T, d *DB, n int) []uint64 {
 
 func floorOf(t *testing.T, d *DB, name string) uint64 {
 	t.Helper()
-	resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: name, Peek: true}, now())
+	resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: name, Peek: true}, backend.Quota{}, now())
 	need(t, err)
 	if len(resp.GetCursors()) == 0 {
 		return 0
@@ -208,7 +208,7 @@ func TestCursorsMigrateUpAndDown(t *testing.T) {
 	generations := attachMany(t, d, 1) // of the same session: one more generation
 	_, err = d.WriteCursors(t.Context(), []*meshv1.SessionWrite{{User: "u", Name: "0", Generation: generations[0], Cursors: []*meshv1.SessionCursor{{Topic: "d", Epoch: 2, Floor: 4}}}}, now())
 	need(t, err)
-	_, err = d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "gone", Name: "s", EdgeId: "e"}, now())
+	_, err = d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "gone", Name: "s", EdgeId: "e"}, backend.Quota{}, now())
 	need(t, err)
 	_, _, err = d.DeleteSession(t.Context(), "gone", "s")
 	need(t, err)

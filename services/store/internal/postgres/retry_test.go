@@ -103,7 +103,7 @@ func TestTransactionsThatLostAreTriedAgain(t *testing.T) {
 	url := pgtest.URL(t)
 	d := open(t, url)
 	tries := failing(t, url, "session", "40001", 3)
-	_, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "phone", EdgeId: "e"}, now())
+	_, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "phone", EdgeId: "e"}, backend.Quota{}, now())
 	need(t, err)
 	if got := tries(); got != 4 {
 		t.Errorf("%d tries, want 4", got)

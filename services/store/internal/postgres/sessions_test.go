@@ -25,7 +25,7 @@ func TestAttachesAtOnceGetGenerationsOfTheirOwn(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			edge := fmt.Sprint("e", i)
-			resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: edge}, at)
+			resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: edge}, backend.Quota{}, at)
 			if err != nil {
 				t.Error(err)
 				return
@@ -55,7 +55,7 @@ func TestCursorWritesOfTheSameSessionsAtOnce(t *testing.T) {
 	const sessions = 8
 	var generations [sessions]uint64
 	for i := range generations {
-		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, now())
+		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, backend.Quota{}, now())
 		need(t, err)
 		generations[i] = resp.GetGeneration()
 	}
@@ -96,7 +96,7 @@ func TestCursorWritesOfTheSameSessionsAtOnce(t *testing.T) {
 
 func TestBadPageTokenIsRefused(t *testing.T) {
 	d := open(t, pgtest.URL(t))
-	if _, _, err := d.ListSessions(t.Context(), "", 10, "?", now()); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+	if _, _, err := d.ListSessions(t.Context(), backend.SessionQuery{Limit: 10, PageToken: "?"}, now()); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
 		t.Errorf("got %v", err)
 	}
 }

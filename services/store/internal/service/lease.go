@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/lease"
 )
 
@@ -38,7 +39,7 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 	case lease.Busy:
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, busyAfter, "the lease is being granted")
 	}
-	peek, err := s.cfg.Backend.AttachSession(ctx, &meshv1.AttachSessionRequest{User: k.User, Name: k.Name, Peek: true}, s.now())
+	peek, err := s.cfg.Backend.AttachSession(ctx, &meshv1.AttachSessionRequest{User: k.User, Name: k.Name, Peek: true}, backend.Quota{}, s.now())
 	if err != nil {
 		s.leases.Abort(k)
 		return nil, s.refused(ctx, "look at lease", err)
@@ -48,10 +49,10 @@ func (s *Service) attachLease(ctx context.Context, req *meshv1.AttachSessionRequ
 		s.leases.Granted(k, other, claim, peek.GetGeneration(), time.Now().Add(length))
 		return &meshv1.AttachSessionResponse{PreviousEdge: other}, nil
 	}
-	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.now())
+	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.cfg.Quotas.Quota, s.now())
 	if err != nil {
 		s.leases.Abort(k)
-		return nil, s.refused(ctx, "attach with lease", err)
+		return nil, s.refused(ctx, "attach with lease", s.quotas.refused(err))
 	}
 	s.leases.Granted(k, req.GetEdgeId(), claim, resp.GetGeneration(), time.Now().Add(length))
 	return resp, nil
@@ -92,7 +93,7 @@ func (s *Service) renew(ctx context.Context, edge string, l *meshv1.RenewLeasesR
 	case lease.Busy:
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, busyAfter, "the lease is being granted")
 	}
-	peek, err := s.cfg.Backend.AttachSession(ctx, &meshv1.AttachSessionRequest{User: k.User, Name: k.Name, Peek: true}, s.now())
+	peek, err := s.cfg.Backend.AttachSession(ctx, &meshv1.AttachSessionRequest{User: k.User, Name: k.Name, Peek: true}, backend.Quota{}, s.now())
 	switch {
 	case err != nil:
 		s.leases.Abort(k)

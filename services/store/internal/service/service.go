@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -48,8 +49,12 @@ type Config struct {
 	Letters func()
 	// Changed is called after a change of namespaces; it must not block.
 	Changed func()
-	Now     func() time.Time
-	Logger  *slog.Logger
+	// Quotas of sessions.
+	Quotas Quotas
+	Now    func() time.Time
+	Logger *slog.Logger
+	// Registry may be nil.
+	Registry prometheus.Registerer
 }
 
 // Service answers every call of meshv1.StoreService.
@@ -59,13 +64,14 @@ type Service struct {
 	// ending is closed when streams should end.
 	ending chan struct{}
 	leases *lease.Table
+	quotas *quotas
 	// putting has an element for each model that is being put.
 	putting chan struct{}
 }
 
 // New makes a service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, ending: make(chan struct{}), leases: lease.New(), putting: make(chan struct{}, modelsAtOnce)}
+	return &Service{cfg: cfg, ending: make(chan struct{}), leases: lease.New(), quotas: newQuotas(cfg.Quotas, cfg.Registry), putting: make(chan struct{}, modelsAtOnce)}
 }
 
 // Register adds it to a gRPC server.

@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
 // Bounds of sessions.
@@ -16,7 +17,6 @@ const (
 	maxName     = 255
 	defaultPage = 100
 	maxPage     = 1000
-	maxTTL      = 366 * 24 * 3600 // seconds
 )
 
 // session checks a session's key, and that its shard is this store's.
@@ -38,14 +38,14 @@ func (s *Service) AttachSession(ctx context.Context, req *meshv1.AttachSessionRe
 	if !req.GetPeek() && req.GetEdgeId() == "" {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "edge_id is missing")
 	}
-	if req.GetTtlS() > maxTTL {
-		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "ttl_s is more than 366 days")
+	if err := s.quotas.ttl(req); err != nil {
+		return nil, err
 	}
 	if req.GetLeaseMs() > 0 && !req.GetPeek() {
 		return s.attachLease(ctx, req)
 	}
-	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.now())
-	return resp, s.refused(ctx, "attach session", err)
+	resp, err := s.cfg.Backend.AttachSession(ctx, req, s.cfg.Quotas.Quota, s.now())
+	return resp, s.refused(ctx, "attach session", s.quotas.refused(err))
 }
 
 // surePatience is how long writes wait, all together, for the database to confirm that this store
@@ -90,7 +90,9 @@ func (s *Service) WriteCursors(ctx context.Context, req *meshv1.WriteCursorsRequ
 
 // ListSessions of every shard: sessions of one database are all seen by each of its stores.
 func (s *Service) ListSessions(ctx context.Context, req *meshv1.ListSessionsRequest) (*meshv1.ListSessionsResponse, error) {
-	page, next, err := s.cfg.Backend.ListSessions(ctx, req.GetUser(), pageSize(req.GetLimit()), req.GetPageToken(), s.now())
+	page, next, err := s.cfg.Backend.ListSessions(ctx, backend.SessionQuery{
+		User: req.GetUser(), Limit: pageSize(req.GetLimit()), PageToken: req.GetPageToken(), Sizes: req.GetSizes(),
+	}, s.now())
 	if err != nil {
 		return nil, s.refused(ctx, "list sessions", err)
 	}

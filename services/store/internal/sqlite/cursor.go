@@ -75,11 +75,16 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 			return err
 		}
 	}
+	if !s.used && len(w.GetCursors())+len(w.GetAddFilters()) > 0 {
+		if err := exec("UPDATE session SET used = 1 WHERE user = ? AND name = ?"); err != nil {
+			return err
+		}
+	}
 	switch {
 	case w.GetDetach():
-		return exec("UPDATE session SET edge = '', connection = 0, expires_at = ?3 + ttl WHERE user = ?1 AND name = ?2", int64(now))
+		return exec("UPDATE session SET edge = '', connection = 0, expires_at = ?3 + "+lasts+" WHERE user = ?1 AND name = ?2", int64(now))
 	case s.expiresAt != 0:
-		return exec("UPDATE session SET expires_at = ?3 + ttl WHERE user = ?1 AND name = ?2", int64(now))
+		return exec("UPDATE session SET expires_at = ?3 + "+lasts+" WHERE user = ?1 AND name = ?2", int64(now))
 	}
 	return nil
 }

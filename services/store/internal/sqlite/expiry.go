@@ -14,7 +14,7 @@ import (
 func (s *session) public() *pushmeshv1.Session {
 	return &pushmeshv1.Session{
 		User: s.user, Name: s.name, Generation: s.generation, Edge: s.edge, ConnectionId: uint64(s.conn),
-		AttachedAt: s.attachedAt, ExpiresAt: s.expiresAt,
+		AttachedAt: s.attachedAt, ExpiresAt: s.expiresAt, CreatedAt: s.createdAt, Origin: s.origin,
 	}
 }
 
@@ -43,10 +43,10 @@ func (b *Backend) GetSession(ctx context.Context, user, name string, now uint64)
 }
 
 // ListSessions without cursors. A page token is the last (user, name) of the page before, as JSON.
-func (b *Backend) ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error) {
+func (b *Backend) ListSessions(ctx context.Context, q backend.SessionQuery, now uint64) (page []*pushmeshv1.Session, next string, err error) {
 	var after [2]string
-	if pageToken != "" {
-		if err := json.Unmarshal([]byte(pageToken), &after); err != nil {
+	if q.PageToken != "" {
+		if err := json.Unmarshal([]byte(q.PageToken), &after); err != nil {
 			return nil, "", fmt.Errorf("%w: bad page token", backend.ErrConflict)
 		}
 	}
@@ -56,12 +56,17 @@ func (b *Backend) ListSessions(ctx context.Context, user string, limit int, page
 		var s session
 		err := rows.Scan(s.fields()...)
 		return s.public(), err
-	}, query, after[0], after[1], user, int64(now), limit)
+	}, query, after[0], after[1], q.User, int64(now), q.Limit)
 	if err != nil {
 		return nil, "", err
 	}
-	if len(page) == limit {
-		last := page[limit-1]
+	if q.Sizes {
+		if err := b.measure(ctx, page); err != nil {
+			return nil, "", err
+		}
+	}
+	if len(page) == q.Limit {
+		last := page[q.Limit-1]
 		token, err := json.Marshal([2]string{last.GetUser(), last.GetName()})
 		if err != nil {
 			return nil, "", fmt.Errorf("sqlite: page token: %w", err)
@@ -102,7 +107,7 @@ func (b *Backend) SessionEdges(ctx context.Context) ([]string, error) {
 
 // DetachEdge lets go of the sessions that an edge holds since before now.
 func (b *Backend) DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error) {
-	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + ttl WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
+	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + "+lasts+" WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: detach edge: %w", err)
 	}

@@ -28,12 +28,15 @@ type session struct {
 	edge                  string
 	conn                  int64
 	attachedAt, expiresAt uint64
+	createdAt             uint64
+	origin                string
+	used                  bool // a filter or cursor was written once
 }
 
-const sessionColumns = "user, name, generation, edge, connection, attached_at, expires_at"
+const sessionColumns = "user, name, generation, edge, connection, attached_at, expires_at, created_at, origin, used"
 
 func (s *session) fields() []any {
-	return []any{&s.user, &s.name, &s.generation, &s.edge, &s.conn, &s.attachedAt, &s.expiresAt}
+	return []any{&s.user, &s.name, &s.generation, &s.edge, &s.conn, &s.attachedAt, &s.expiresAt, &s.createdAt, &s.origin, &s.used}
 }
 
 // findSession finds a session that is held or whose time is not over; nil where there is none.
@@ -51,7 +54,7 @@ func findSession(ctx context.Context, q querier, user, name string, now uint64) 
 }
 
 // AttachSession makes the caller the holder.
-func (b *Backend) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
+func (b *Backend) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (resp *meshv1.AttachSessionResponse, err error) {
 	if req.GetPeek() {
 		err = inSnapshot(ctx, b.read, func(tx *sql.Tx) error {
 			resp, err = attachAnswer(ctx, tx, req, now)
@@ -75,14 +78,19 @@ func (b *Backend) AttachSession(ctx context.Context, req *meshv1.AttachSessionRe
 		if ttl == 0 {
 			ttl = defaultTTL
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO session (user, name, generation, edge, connection, attached_at, ttl, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+		_, err := tx.ExecContext(ctx, `INSERT INTO session (user, name, generation, edge, connection, attached_at, ttl, expires_at, created_at, origin, used)
+			VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0)
 			ON CONFLICT (user, name) DO UPDATE SET generation = excluded.generation, edge = excluded.edge, connection = excluded.connection,
 			attached_at = excluded.attached_at, ttl = excluded.ttl, expires_at = 0`,
-			req.GetUser(), req.GetName(), int64(resp.GetGeneration()), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), ttl.Microseconds())
+			req.GetUser(), req.GetName(), int64(resp.GetGeneration()), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), ttl.Microseconds(),
+			int64(now), req.GetOrigin())
 		if err != nil {
 			return fmt.Errorf("sqlite: attach: %w", err)
 		}
-		return nil
+		if resp.GetResumed() {
+			return nil
+		}
+		return admit(ctx, tx, req, quota)
 	})
 	return resp, err
 }

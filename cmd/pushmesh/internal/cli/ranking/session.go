@@ -8,12 +8,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// Session is the command pushmesh session.
-type Session struct {
-	SetProfile setProfileCmd `cmd:"" name:"set-profile" help:"Replace the profile that messages are ranked for, of a client's or a user's connections."`
-}
-
-type setProfileCmd struct {
+// SetProfile is the command pushmesh session set-profile.
+type SetProfile struct {
 	Features []string  `arg:"" optional:"" name:"name=value" help:"Features of the profile; without any and without --vector the profile is empty."`
 	ClientID string    `name:"client-id" placeholder:"ID" help:"Client id, as the clients sent it in their Hello."`
 	User     string    `placeholder:"USER" help:"Connections of this user. Without authentication a client is the user client:ID."`
@@ -21,7 +17,7 @@ type setProfileCmd struct {
 	cmdline.RouterFlag
 }
 
-func (setProfileCmd) Help() string {
+func (SetProfile) Help() string {
 	return `Prints how many connections have the new profile. It replaces the whole earlier profile until the connections end. If an
 edge does not answer, the exit code is 1; trying again is safe.
 
@@ -30,7 +26,7 @@ edge does not answer, the exit code is 1; trying again is safe.
 }
 
 // Run replaces it.
-func (c *setProfileCmd) Run(ctx context.Context, stdio cmdline.IO) error {
+func (c *SetProfile) Run(ctx context.Context, stdio cmdline.IO) error {
 	if c.ClientID == "" && c.User == "" {
 		return cmdline.Usage("--client-id or --user is needed")
 	}

@@ -106,6 +106,19 @@ func (d *Door) EnterFrom(addr netip.Addr, now int64) (place uint32, why *code.Er
 	return place, nil
 }
 
+// Origin names what counts as one address: an IPv4 address, or a /64 of IPv6; "" for one that is
+// exempt, or not known.
+func (d *Door) Origin(addr netip.Addr) string {
+	addr = addr.Unmap()
+	switch {
+	case !addr.IsValid() || holds(d.lim.Exempt, addr):
+		return ""
+	case addr.Is4():
+		return addr.String()
+	}
+	return netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
+}
+
 // LeaveFrom is EnterFrom's end.
 func (d *Door) LeaveFrom(place uint32) {
 	if place > 0 {

@@ -257,3 +257,18 @@ func BenchmarkDoor(b *testing.B) {
 		}
 	}
 }
+
+func TestOriginIsWhatCountsAsOneAddress(t *testing.T) {
+	d := New(Limits{Exempt: prefixes(t, "10.1.0.0/16", "fd00::1")})
+	for from, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:0:7:1::9": "2001:db8:0:7::/64", "fe80::1%eth0": "fe80::/64",
+		"10.1.2.3": "", "::ffff:10.1.2.3": "", "fd00::1": "", "fd00::2": "fd00::/64",
+	} {
+		if got := d.Origin(addr(from)); got != want {
+			t.Errorf("%s counts as %q, want %q", from, got, want)
+		}
+	}
+	if got := d.Origin(netip.Addr{}); got != "" {
+		t.Errorf("an address that is not known counts as %q", got)
+	}
+}

@@ -64,6 +64,21 @@ func bind(fd int, sa unix.Sockaddr, b Buffers) (bound netip.AddrPort, err error)
 	return bound, errors.New("not a TCP socket")
 }
 
+// Peer is the address at the other end of a connection; zero where it has gone already.
+func Peer(fd int) netip.Addr {
+	at, err := unix.Getpeername(fd)
+	if err != nil {
+		return netip.Addr{}
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(at.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(at.Addr).Unmap()
+	}
+	return netip.Addr{}
+}
+
 // Listen begins to take connections.
 func Listen(fd int) error { return os.NewSyscallError("listen", unix.Listen(fd, backlog)) }
 

@@ -34,7 +34,7 @@ func TestNoAttachOvertakesWhatWaitsHere(t *testing.T) {
 					})
 				}
 				b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Generation: 1, Detach: true}, true)
-				b.Attach(conn(2), "u", "s", 0, 2)
+				b.Attach(conn(2), "u", "s", 0, 2, "")
 				b.expect(exchange.Yield{Conn: conn(1)})
 				pass(back)
 				b.set(func() { b.away = false })
@@ -76,7 +76,7 @@ func TestAnAttachDoesNotWaitForEverForAWrite(t *testing.T) {
 		b.Save(conn(1), 0, detach(g, 5), true)
 		pass(10 * time.Second)
 		begin := time.Now()
-		b.Attach(conn(2), "u", "s", 0, 2)
+		b.Attach(conn(2), "u", "s", 0, 2, "")
 		b.expect(exchange.Yield{Conn: conn(1)})
 		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
 		b.expect(exchange.Attached{Conn: conn(2), Generation: 2, Resumed: true})

@@ -19,6 +19,7 @@ type attach struct {
 	conn         exchange.Conn
 	ttl          uint32
 	connectionID uint64
+	origin       string      // the client's address, or ""
 	givenUp      atomic.Bool // the connection is gone
 }
 
@@ -35,10 +36,10 @@ var attachPauses = []time.Duration{250 * time.Millisecond, 500 * time.Millisecon
 var errGivenUp = errors.New("the connection is gone")
 
 // Attach makes conn the holder of a session, after the present holder gave it up or did not answer.
-func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, connectionID uint64) {
+func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, connectionID uint64, origin string) {
 	admitted := s.ops.TryDo(attachesWaiting, func() {
 		one := s.get(key{user, name})
-		one.attaches = append(one.attaches, &attach{conn: conn, ttl: ttl, connectionID: connectionID})
+		one.attaches = append(one.attaches, &attach{conn: conn, ttl: ttl, connectionID: connectionID, origin: origin})
 		if len(one.attaches) == 1 {
 			s.begin(one)
 		}
@@ -103,7 +104,7 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 			return
 		}
 		resp, err := s.ask(ctx, &meshv1.AttachSessionRequest{
-			User: one.user, Name: one.name, EdgeId: s.cfg.Edge, ConnectionId: a.connectionID, TtlS: a.ttl,
+			User: one.user, Name: one.name, EdgeId: s.cfg.Edge, ConnectionId: a.connectionID, TtlS: a.ttl, Origin: a.origin,
 		})
 		s.ops.Do(func() { s.attached(one, a, resp, err) })
 	})
@@ -143,7 +144,7 @@ func (s *Sessions) ask(ctx context.Context, req *meshv1.AttachSessionRequest) (*
 		once, cancel := context.WithTimeout(ctx, attachTimeout)
 		resp, err := s.cfg.Store.AttachSession(once, req)
 		cancel()
-		if !code.Retryable(code.Of(err)) || n == len(attachPauses) {
+		if !code.Retryable(code.Of(err)) || n == len(attachPauses) || code.From(err).RetryAfter > attachTimeout {
 			return resp, err
 		}
 		select {

@@ -73,7 +73,7 @@ func TestASessionGoesFromHandToHand(t *testing.T) {
 		b.attach(1)
 		for g := uint64(2); g <= 5; g++ {
 			before, now, begin := conn(uint32(g-1)), conn(uint32(g)), time.Now()
-			b.Attach(now, "u", "s", 0, g)
+			b.Attach(now, "u", "s", 0, g, "")
 			b.expect(exchange.Yield{Conn: before})
 			b.raising = func() { // it has yielded, and its last words come late
 				b.raising = nil
@@ -227,12 +227,12 @@ func TestASlowOwnerHoldsUpItsOwn(t *testing.T) {
 	in(t, func(b *bench) {
 		s := slowStore(b)
 		for i := range uint32(attachesAtATime + 10) {
-			b.Attach(conn(i), "slow", fmt.Sprint(i), 0, uint64(i))
+			b.Attach(conn(i), "slow", fmt.Sprint(i), 0, uint64(i), "")
 		}
 		for i := range uint32(ownersKept + 20) {
 			// more owners than are kept: the busy one is not forgotten
 			user := fmt.Sprint("quick", i)
-			b.Attach(conn(1000), user, "s", 0, uint64(i))
+			b.Attach(conn(1000), user, "s", 0, uint64(i), "")
 			if e := (<-b.events).(exchange.Attached); e.Err != nil || e.Conn != conn(1000) {
 				t.Fatalf("%+v", e)
 			}
@@ -243,7 +243,7 @@ func TestASlowOwnerHoldsUpItsOwn(t *testing.T) {
 				}
 			})
 		}
-		b.Attach(conn(999), "slow", "more", 0, 1)
+		b.Attach(conn(999), "slow", "more", 0, 1, "")
 		synctest.Wait()
 		if s.at != attachesAtATime || len(b.events) != 0 {
 			t.Errorf("%d attaches at once, %d were answered", s.at, len(b.events))
@@ -401,7 +401,7 @@ func TestAttachesThatWaitAreBounded(t *testing.T) {
 		for range attachesWaiting {
 			b.ops.Do(func() {})
 		}
-		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Attach(conn(1), "u", "s", 0, 1, "")
 		if e := (<-b.events).(exchange.Attached); e.Conn != conn(1) || code.Of(e.Err) != wirev1.Code_CODE_OVERLOADED || code.From(e.Err).RetryAfter == 0 {
 			t.Errorf("%+v", e)
 		}

@@ -46,7 +46,7 @@ func TestWhoLostASessionBeforeItsAnswerCame(t *testing.T) {
 			b.Over("u", "s", 2, wirev1.Code_CODE_NOT_FOUND) // the first notice says why
 			synctest.Wait()
 		}
-		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Attach(conn(1), "u", "s", 0, 1, "")
 		if e := (<-b.events).(exchange.Attached); code.Of(e.Err) != wirev1.Code_CODE_SESSION_TAKEN_OVER || e.Conn != conn(1) {
 			t.Errorf("%+v", e)
 		}
@@ -210,7 +210,7 @@ func keepOne(t *testing.T, seed uint64) {
 	}
 	for _, s := range edges {
 		store.takeTime()
-		s.Attach(exchange.Conn{Slot: 1, Gen: 1}, "u", "s", 0, 1)
+		s.Attach(exchange.Conn{Slot: 1, Gen: 1}, "u", "s", 0, 1, "")
 	}
 	<-time.After(time.Minute)
 	store.locked(func() {

@@ -46,8 +46,8 @@ func TestHeldUnderAnAttachOfAnother(t *testing.T) {
 // Attaches of one session go one after the other, and each is answered.
 func TestAttachesOfASessionTakeTurns(t *testing.T) {
 	in(t, func(b *bench) {
-		b.Attach(conn(1), "u", "s", 0, 1)
-		b.Attach(conn(2), "u", "s", 0, 2)
+		b.Attach(conn(1), "u", "s", 0, 1, "")
+		b.Attach(conn(2), "u", "s", 0, 2, "")
 		b.expect(exchange.Attached{Conn: conn(1), Generation: 1})
 		b.expect(exchange.Yield{Conn: conn(1)})
 		last := write(1, 4)
@@ -98,7 +98,7 @@ func TestTheStoreIsAskedAgainWhereThatHelps(t *testing.T) {
 			}}
 			b.cfg.Store = a
 			begin := time.Now()
-			b.Attach(conn(1), "u", "s", 0, 1)
+			b.Attach(conn(1), "u", "s", 0, 1, "")
 			e := (<-b.events).(exchange.Attached)
 			if d := time.Since(begin); a.n != c.tries || d != c.after {
 				t.Errorf("%v: asked %d times in %v", c.why, a.n, d)

@@ -20,6 +20,8 @@ import (
 
 // bench runs Sessions in a bubble of fake time, with a store that answers as told.
 type bench struct {
+	full    error    // no session is created
+	origins []string // of sessions that were not
 	*Sessions
 	t          *testing.T
 	events     chan exchange.Event
@@ -84,6 +86,9 @@ func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 		switch {
 		case b.away:
 			err = code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
+		case b.full != nil && !req.GetPeek():
+			b.origins = append(b.origins, req.GetOrigin())
+			err = b.full
 		case req.GetPeek():
 			resp = &meshv1.AttachSessionResponse{PreviousEdge: b.holder}
 		default:
@@ -146,7 +151,7 @@ func (b *bench) expect(want exchange.Event) {
 
 func (b *bench) attach(slot uint32) uint64 {
 	b.t.Helper()
-	b.Attach(conn(slot), "u", "s", 0, uint64(slot))
+	b.Attach(conn(slot), "u", "s", 0, uint64(slot), "")
 	a, ok := (<-b.events).(exchange.Attached)
 	if !ok || a.Err != nil || a.Conn != conn(slot) {
 		b.t.Fatalf("%+v", a)
@@ -184,7 +189,7 @@ func TestOlderHolderOnTheSameEdgeYields(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
 		b.Save(conn(1), 0, write(g, 5), false)
-		b.Attach(conn(2), "u", "s", 0, 2)
+		b.Attach(conn(2), "u", "s", 0, 2, "")
 		b.expect(exchange.Yield{Conn: conn(1)})
 		last := write(g, 6)
 		last.Detach = true
@@ -206,7 +211,7 @@ func TestHolderThatDoesNotYieldLosesTheSession(t *testing.T) {
 	in(t, func(b *bench) {
 		g := b.attach(1)
 		begin := time.Now()
-		b.Attach(conn(2), "u", "s", 0, 2)
+		b.Attach(conn(2), "u", "s", 0, 2, "")
 		b.expect(exchange.Yield{Conn: conn(1)})
 		b.Save(conn(1), 4, write(g, 5), false)
 		b.expect(exchange.Detached{Conn: conn(1), Err: errTakenOver})
@@ -226,7 +231,7 @@ func TestAnAttachThatWasGivenUpTakesNothing(t *testing.T) {
 	in(t, func(b *bench) {
 		b.set(func() { b.holder, b.generation = "e2", 4 })
 		b.lock <- struct{}{} // the first question to the store is not answered
-		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Attach(conn(1), "u", "s", 0, 1, "")
 		b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true)
 		synctest.Wait()
 		<-b.lock
@@ -296,7 +301,7 @@ func TestStoreAwayKeepsCursorsAndTellsThoseWhoWait(t *testing.T) {
 		if again := (<-b.events).(exchange.Saved); again.Ref != 2 || code.Of(again.Err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Errorf("%+v", again)
 		}
-		b.Attach(conn(2), "other", "s", 0, 2)
+		b.Attach(conn(2), "other", "s", 0, 2, "")
 		if a := (<-b.events).(exchange.Attached); code.Of(a.Err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Errorf("%+v", a)
 		}
@@ -367,7 +372,7 @@ func TestWhatTheStoreRefusesEndsTheHold(t *testing.T) {
 func TestAttachGivenUpEndsTheHold(t *testing.T) {
 	in(t, func(b *bench) {
 		b.raising = func() { b.Save(conn(1), 0, &meshv1.SessionWrite{User: "u", Name: "s", Detach: true}, true) }
-		b.Attach(conn(1), "u", "s", 0, 1)
+		b.Attach(conn(1), "u", "s", 0, 1, "")
 		pass(time.Second)
 		if w := b.written(); len(w) != 1 || !w[0].GetDetach() || w[0].GetGeneration() != 1 || b.Held.Load() != 0 {
 			t.Errorf("%v, %d held", w, b.Held.Load())
@@ -378,7 +383,7 @@ func TestAttachGivenUpEndsTheHold(t *testing.T) {
 func TestManySessionsShareAWrite(t *testing.T) {
 	in(t, func(b *bench) {
 		for i := range uint32(300) {
-			b.Attach(conn(i), fmt.Sprint("u", i), "s", 0, 1)
+			b.Attach(conn(i), fmt.Sprint("u", i), "s", 0, 1, "")
 			g := (<-b.events).(exchange.Attached).Generation
 			w := write(g, 1)
 			w.User = fmt.Sprint("u", i)
@@ -527,3 +532,29 @@ func TestWhateverFailsTheStoreGetsWhatWasSaved(t *testing.T) {
 
 // pass lets fake time pass.
 func pass(d time.Duration) { <-time.After(d) }
+
+// Who may not create a session is told so at once, with the time to come back: the store is not
+// asked again.
+func TestAFullStoreIsAskedOnce(t *testing.T) {
+	in(t, func(b *bench) {
+		for _, full := range []*code.Error{
+			code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "too many sessions of this user"),
+			code.Retry(wirev1.Code_CODE_OVERLOADED, time.Minute, "too many sessions"),
+		} {
+			b.set(func() { b.full, b.origins = full, nil })
+			b.Attach(conn(1), "u", "s", 0, 1, "192.0.2.1")
+			e, ok := (<-b.events).(exchange.Attached)
+			if got := code.From(e.Err); !ok || got.Code != full.Code || got.RetryAfter != full.RetryAfter {
+				t.Errorf("%+v, want %v", e, full)
+			}
+			b.set(func() {
+				if len(b.origins) != 1 || b.origins[0] != "192.0.2.1" {
+					t.Errorf("asked for %v", b.origins)
+				}
+			})
+		}
+		if n := b.kept(); n != 0 {
+			t.Errorf("%d sessions are kept", n)
+		}
+	})
+}

@@ -68,6 +68,7 @@ type Session struct {
 	Holder     exchange.Conn
 	Held       bool
 	TTL        uint32  // seconds, of the last Attach
+	Origin     string  // of the last Attach
 	next       *attach // waits for the holder to detach
 	Writes     int
 }
@@ -327,7 +328,7 @@ func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish
 }
 
 // Attach implements exchange.Mesh. A holder is told to yield and waited for.
-func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttl uint32, _ uint64) {
+func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttl uint32, _ uint64, origin string) {
 	m.mu.Lock()
 	s := m.sessions[user+"\n"+name]
 	resumed := s != nil
@@ -335,7 +336,7 @@ func (m *Mesh) Attach(conn exchange.Conn, user, name string, ttl uint32, _ uint6
 		s = &Session{Cursors: map[string]*meshv1.SessionCursor{}}
 		m.sessions[user+"\n"+name] = s
 	}
-	s.TTL = ttl
+	s.TTL, s.Origin = ttl, origin
 	a := &attach{s: s, conn: conn, resumed: resumed}
 	if s.Held {
 		s.next = a

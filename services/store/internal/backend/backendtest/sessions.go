@@ -17,7 +17,7 @@ import (
 
 func attach(t *testing.T, b backend.Backend, req *meshv1.AttachSessionRequest, now uint64) *meshv1.AttachSessionResponse {
 	t.Helper()
-	resp, err := b.AttachSession(within(t), req, now)
+	resp, err := b.AttachSession(within(t), req, backend.Quota{}, now)
 	need(t, err)
 	return resp
 }
@@ -167,7 +167,7 @@ func testSessionLifetime(t *testing.T, db Database) {
 	// A longer ttl named at the next attach counts from then on.
 	req.TtlS = 0
 	g = attach(t, b, req, late+1).Generation
-	wantCodes(t, write(t, b, late+1, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, Detach: true}), ok)
+	wantCodes(t, write(t, b, late+1, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, AddFilters: []string{"x"}, Detach: true}), ok)
 	for _, c := range []struct {
 		at   time.Duration
 		want int
@@ -185,7 +185,8 @@ func testSessionEdges(t *testing.T, db Database) {
 	defer closeNow(t, b)
 	for i, edge := range []string{"e1", "e1", "e2"} {
 		req := &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: edge, TtlS: 60}
-		attach(t, b, req, begin)
+		g := attach(t, b, req, begin).Generation
+		wantCodes(t, write(t, b, begin, &meshv1.SessionWrite{User: "u", Name: fmt.Sprint(i), Generation: g, AddFilters: []string{"x"}}), ok)
 	}
 	late := &meshv1.AttachSessionRequest{User: "u", Name: "late", EdgeId: "e1", TtlS: 60}
 	held := attach(t, b, late, after(time.Minute))
@@ -225,7 +226,7 @@ func testSessionPages(t *testing.T, db Database) {
 	collect := func(user string, limit int) (names []string) {
 		token := ""
 		for {
-			page, next, err := b.ListSessions(within(t), user, limit, token, begin)
+			page, next, err := b.ListSessions(within(t), backend.SessionQuery{User: user, Limit: limit, PageToken: token}, begin)
 			need(t, err)
 			if len(page) > limit {
 				t.Fatalf("page of %d, limit %d", len(page), limit)

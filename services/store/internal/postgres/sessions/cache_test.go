@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
 // A page that others made void while it was read says nothing: a cursor that was removed stays so.
@@ -75,7 +76,7 @@ func attachMany(t *testing.T, d *Sessions, n int) []uint64 {
 	t.Helper()
 	generations := make([]uint64, n)
 	for i := range generations {
-		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, now())
+		resp, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: fmt.Sprint(i), EdgeId: "e"}, backend.Quota{}, now())
 		need(t, err)
 		generations[i] = resp.GetGeneration()
 	}

@@ -165,6 +165,9 @@ func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
 	if e.generation != w.GetGeneration() {
 		return wirev1.Code_CODE_SESSION_TAKEN_OVER
 	}
+	if !e.used && len(w.GetCursors())+len(w.GetAddFilters()) > 0 {
+		e.used, e.touched = true, true
+	}
 	for _, f := range w.GetRemoveFilters() {
 		e.filters[f] = false
 	}
@@ -173,9 +176,9 @@ func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
 	}
 	switch {
 	case w.GetDetach():
-		e.edge, e.connection, e.expiresAt, e.touched = "", 0, e.now+e.ttl, true
+		e.edge, e.connection, e.expiresAt, e.touched = "", 0, e.now+e.lasts(), true
 	case e.edge == "": // taken for dead, but its holder lives
-		e.expiresAt, e.touched = e.now+e.ttl, true
+		e.expiresAt, e.touched = e.now+e.lasts(), true
 	}
 	return wirev1.Code_CODE_OK
 }
@@ -211,8 +214,8 @@ func queueEffects(q *pgx.Batch, effects map[sessionKey]*effect) {
 			}
 		}
 		if e.touched {
-			q.Queue(`UPDATE pushmesh.session SET edge = $3, connection_id = $4, expires_at = $5 WHERE user_id = $1 AND name = $2`,
-				e.user, e.name, e.edge, int64(e.connection), int64(e.expiresAt))
+			q.Queue(`UPDATE pushmesh.session SET edge = $3, connection_id = $4, expires_at = $5, used = $6 WHERE user_id = $1 AND name = $2`,
+				e.user, e.name, e.edge, int64(e.connection), int64(e.expiresAt), e.used)
 		}
 	}
 	if len(dropped.parts) > 0 {

@@ -154,12 +154,12 @@ const (
 		VALUES (nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7)`
 	insertPacked = `INSERT INTO pushmesh.cursor_page (id, ` + pageColumns + `, version)
 		VALUES (nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7, $8)`
-	// insertHeld stores a page if every session in it is held under the generation named, else
-	// nothing. The question is a scalar one, so that it is always a look into the index for each
-	// cursor.
+	// insertHeld stores a page if every session in it is held under the generation named, and is
+	// known to be used, else nothing. The question is a scalar one, so that it is always a look
+	// into the index for each cursor.
 	insertHeld = `INSERT INTO pushmesh.cursor_page (id, ` + pageColumns + `)
 		SELECT nextval('pushmesh.cursor_page_id'), $1, $2, $3, $4, $5, $6, $7 WHERE NOT EXISTS (
 			SELECT FROM unnest($1::text[], $2::text[], $3::bigint[]) AS w (user_id, name, generation) WHERE (
-				SELECT s.generation = w.generation AND s.edge <> '' FROM pushmesh.session AS s
+				SELECT s.generation = w.generation AND s.edge <> '' AND s.used FROM pushmesh.session AS s
 				WHERE s.user_id = w.user_id AND s.name = w.name) IS NOT TRUE)`
 )

@@ -62,14 +62,16 @@ type session struct {
 	expiresAt  uint64
 	ttl        uint64
 	born       uint64 // its first generation
+	origin     string
+	used       bool // a filter or cursor was written once
 }
 
-const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, born `
+const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, born, origin, used `
 
 func scanSession(row pgx.CollectableRow) (*session, error) {
 	var generation, connection, attached, expires, ttl, born int64
 	s := &session{}
-	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl, &born)
+	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl, &born, &s.origin, &s.used)
 	s.generation, s.connection, s.attachedAt = uint64(generation), uint64(connection), uint64(attached)
 	s.expiresAt, s.ttl, s.born = uint64(expires), uint64(ttl), uint64(born)
 	return s, err
@@ -81,6 +83,7 @@ func (s *session) over(now uint64) bool { return s.edge == "" && s.expiresAt <= 
 func (s *session) public() *pushmeshv1.Session {
 	out := &pushmeshv1.Session{
 		User: s.user, Name: s.name, Generation: s.generation, Edge: s.edge, ConnectionId: s.connection, AttachedAt: s.attachedAt,
+		CreatedAt: s.born, Origin: s.origin,
 	}
 	if s.edge == "" {
 		out.ExpiresAt = s.expiresAt
@@ -103,14 +106,14 @@ func getSession(ctx context.Context, tx pgx.Tx, user, name, lock string) (*sessi
 
 // AttachSession raises the generation under the row's lock, and then looks what the session had:
 // whoever had it before can write no more.
-func (d *Sessions) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, now uint64) (*meshv1.AttachSessionResponse, error) {
+func (d *Sessions) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (*meshv1.AttachSessionResponse, error) {
 	var s *session // before; nil: there was none
 	var generation uint64
 	err := d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if req.GetPeek() {
 			s, err = getSession(ctx, tx, req.GetUser(), req.GetName(), "")
 		} else {
-			s, generation, err = raise(ctx, tx, req, now)
+			s, generation, err = raise(ctx, tx, req, quota, now)
 		}
 		return err
 	})
@@ -134,7 +137,7 @@ func (d *Sessions) AttachSession(ctx context.Context, req *meshv1.AttachSessionR
 }
 
 // raise makes the caller the holder, and says who was.
-func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now uint64) (before *session, generation uint64, err error) {
+func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (before *session, generation uint64, err error) {
 	ttl := uint64(defaultTTL.Microseconds())
 	if req.GetTtlS() != 0 {
 		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
@@ -142,8 +145,8 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now
 	// The row is made first, so that two attaches of a new session wait for each other. One made
 	// here is over at once.
 	if _, err := tx.Exec(ctx, `
-		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl)
-		VALUES ($1, $2, 0, '', 0, 0, 0, 0) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName()); err != nil {
+		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, origin, used)
+		VALUES ($1, $2, 0, '', 0, 0, 0, 0, $3, false) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName(), req.GetOrigin()); err != nil {
 		return nil, 0, err
 	}
 	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "FOR UPDATE")
@@ -153,17 +156,20 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, now
 	// A new session's first generation is the time, so that it is above that of a deleted one of
 	// this name.
 	generation = max(now, s.generation+1)
-	born := s.born
+	born, origin, used := s.born, s.origin, s.used
 	if s.over(now) {
-		born = generation
+		born, origin, used = generation, req.GetOrigin(), false
 	}
 	if _, err := tx.Exec(ctx, `
-		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8
+		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8, origin = $9, used = $10
 		WHERE user_id = $1 AND name = $2`,
-		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born)); err != nil {
+		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born), origin, used); err != nil {
 		return nil, 0, err
 	}
 	if s.over(now) {
+		if err := admit(ctx, tx, req, quota); err != nil {
+			return nil, 0, err
+		}
 		return s, generation, clearSession(ctx, tx, []string{s.user}, []string{s.name})
 	}
 	return s, generation, nil
@@ -204,24 +210,28 @@ func (d *Sessions) GetSession(ctx context.Context, user, name string, now uint64
 }
 
 // ListSessions pages by key.
-func (d *Sessions) ListSessions(ctx context.Context, user string, limit int, pageToken string, now uint64) (page []*pushmeshv1.Session, next string, err error) {
-	afterUser, afterName, err := storeclient.ParsePageToken(pageToken)
+func (d *Sessions) ListSessions(ctx context.Context, q backend.SessionQuery, now uint64) (page []*pushmeshv1.Session, next string, err error) {
+	afterUser, afterName, err := storeclient.ParsePageToken(q.PageToken)
 	if err != nil {
 		return nil, "", err
 	}
 	found, err := server.Query(ctx, d.server, scanSession, `SELECT`+sessionColumns+`FROM pushmesh.session
 		WHERE (user_id, name) > ($1, $2) AND ($3 = '' OR user_id = $3) AND (edge <> '' OR expires_at > $4)
-		ORDER BY user_id, name LIMIT $5`, afterUser, afterName, user, int64(now), limit+1)
+		ORDER BY user_id, name LIMIT $5`, afterUser, afterName, q.User, int64(now), q.Limit+1)
 	if err != nil {
 		return nil, "", err
 	}
-	for _, s := range found[:min(len(found), limit)] {
+	if len(found) > q.Limit {
+		found = found[:q.Limit]
+		next = storeclient.PageToken(found[q.Limit-1].user, found[q.Limit-1].name)
+	}
+	for _, s := range found {
 		page = append(page, s.public())
 	}
-	if len(found) > limit {
-		next = storeclient.PageToken(found[limit-1].user, found[limit-1].name)
+	if q.Sizes {
+		err = d.measure(ctx, found, page)
 	}
-	return page, next, nil
+	return page, next, err
 }
 
 // DeleteSession with everything of it but its dead letters.
@@ -282,7 +292,8 @@ func (d *Sessions) SessionEdges(ctx context.Context) ([]string, error) {
 func (d *Sessions) DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error) {
 	err = d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + ttl WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now))
+			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + CASE WHEN used THEN ttl ELSE least(ttl, $3) END
+			WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now), int64(backend.EmptyTTL))
 		detached = int(tag.RowsAffected())
 		return err
 	})
