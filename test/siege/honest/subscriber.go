@@ -45,7 +45,7 @@ func newSubscriber(c *Crowd, n int) *subscriber {
 
 func (s *subscriber) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.live1(ctx)
+		err := s.connection(ctx)
 		if ctx.Err() == nil && err != nil {
 			s.crowd.ends.Add(1)
 		}
@@ -56,8 +56,8 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
-// live1 is the life of one connection; it ends with an error.
-func (s *subscriber) live1(ctx context.Context) error {
+// connection is the life of one connection; it ends with an error.
+func (s *subscriber) connection(ctx context.Context) error {
 	c, err := peer.Dial(ctx, s.crowd.cfg.Edge, fmt.Sprintf("honest-%d", s.n))
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (c *Crowd) visit(ctx context.Context, n, at int) error {
 		ft, body, err := conn.Next()
 		if err != nil || ft == wirev1.FrameType_FRAME_TYPE_ERROR {
 			c.times[Subscribe].add(max(time.Since(began), again))
-			return fmt.Errorf("Subscribe: %v %q %w", ft, body, err)
+			return fmt.Errorf("answer to Subscribe: %v %q %w", ft, body, err)
 		}
 		if ft == wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
 			c.times[Subscribe].add(time.Since(began))
