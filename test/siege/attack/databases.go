@@ -31,10 +31,10 @@ func databases() []Attack {
 		Name: "postgres-locks", What: "somebody locks every table of the store for 2 s, again and again", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
 		Run: locks,
 	}, {
-		Name: "postgres-slow", What: "each commit of Postgres takes 100 ms longer, as on a slow disk", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
+		Name: "postgres-slow", What: "each commit of Postgres takes 100 ms longer, as on a slow disk", Metric: "pushmesh_store_commit_seconds_sum", Unless: withoutPostgres,
 		Run: slowCommits,
 	}, {
-		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk,
+		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_commit_failures_total", Unless: withoutDisk,
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			path := filepath.Join(t.Disk, "ballast")
 			defer func() { _ = os.Remove(path) }()
@@ -47,14 +47,8 @@ func databases() []Attack {
 			return nil
 		},
 	}, {
-		Name: "postgres-log-full", What: "the file system of Postgres's own log is full, which ends Postgres", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk, Alone: true,
-		Run: func(ctx context.Context, t *Target, c *Codes) error {
-			path := filepath.Join(t.Log, "ballast")
-			err := fill(path)
-			c.Note("filled")
-			<-ctx.Done()
-			return errors.Join(err, os.Remove(path))
-		},
+		Name: "postgres-log-full", What: "the file system of Postgres's own log is full, which ends Postgres", Metric: "pushmesh_store_commit_failures_total", Unless: withoutDisk, Alone: true,
+		Run: fullLog,
 	}}
 }
 
@@ -96,6 +90,22 @@ func slowCommits(ctx context.Context, t *Target, c *Codes) (err error) {
 	c.Note("commits delayed")
 	<-ctx.Done()
 	return nil
+}
+
+// fullLog uses up what Postgres has set aside for its log, too, until it has ended.
+func fullLog(ctx context.Context, t *Target, c *Codes) error {
+	path := filepath.Join(t.Log, "ballast")
+	err := fill(path)
+	c.Note("filled")
+	for err == nil && ctx.Err() == nil {
+		if pgserver.Exec(t.Postgres, "SELECT pg_logical_emit_message(false, 'siege', repeat('x', 8000000))") == nil {
+			c.Note("8 MB logged")
+			continue
+		}
+		c.Note("Postgres does not answer")
+		pause(ctx, time.Second)
+	}
+	return errors.Join(err, os.Remove(path))
 }
 
 // full leaves no room for a while.
