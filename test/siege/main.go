@@ -129,6 +129,9 @@ type report struct {
 	Faults []string
 }
 
+// endWithin is how long attacks may take to end.
+const endWithin = 5 * time.Second
+
 // attacker attacks from a process of its own, so that no honest user waits for it, and writes what
 // it got to its output.
 func attacker(ctx context.Context, names, span, target string) (err error) {
@@ -151,7 +154,15 @@ func attacker(ctx context.Context, names, span, target string) (err error) {
 			})
 		}
 	}
-	all.Wait()
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(endWithin): // what hangs ends with the process
+	}
+	mu.Lock()
+	defer mu.Unlock()
 	r.Got = codes.Counts()
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
