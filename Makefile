@@ -52,7 +52,7 @@ failures: ## play every fault against a mesh under traffic and print what each c
 	@scripts/failures
 
 .PHONY: siege
-siege: build ## attack a mesh while its well-behaved users are measured, and print who paid; SPAN=20s, ONLY=a,b, WITHIN=20m, JSON=FILE
+siege: build ## attack a mesh while its well-behaved users are measured, and print who paid; SPAN=15s, ONLY=a,b, WITHIN=20m, JSON=FILE
 	@scripts/siege
 
 .PHONY: fuzz

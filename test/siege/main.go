@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -56,7 +57,7 @@ func parse(args []string) (o options, only *regexp.Regexp, err error) {
 	f.StringVar(&o.json, "json", "", "write the rows to this file")
 	f.StringVar(&o.only, "only", "", "play only attacks whose name matches; several are separated by commas")
 	f.DurationVar(&o.within, "within", 20*time.Minute, "attacks for which there is no time left by then are not played")
-	f.DurationVar(&o.span, "span", 20*time.Second, "how long an attack goes on")
+	f.DurationVar(&o.span, "span", 15*time.Second, "how long an attack goes on")
 	f.DurationVar(&o.calm, "calm", 8*time.Second, "how long others are measured before each attack")
 	f.IntVar(&o.subscribers, "subscribers", 2000, "well-behaved ones")
 	f.IntVar(&o.topics, "topics", 95_000, "topics that attackers read")
@@ -78,6 +79,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	began := time.Now()
+	o.bin, o.nats = try.Get(filepath.Abs(o.bin)), try.Get(filepath.Abs(o.nats))
 	m := try.Get(startMesh(ctx, o))
 	defer func() { err = errors.Join(err, m.stop()) }()
 	s := &siege{mesh: m, options: o, ends: began.Add(o.within)}
@@ -127,6 +129,9 @@ type report struct {
 	Faults []string
 }
 
+// endWithin is how long attacks may take to end.
+const endWithin = 5 * time.Second
+
 // attacker attacks from a process of its own, so that no honest user waits for it, and writes what
 // it got to its output.
 func attacker(ctx context.Context, names, span, target string) (err error) {
@@ -149,7 +154,15 @@ func attacker(ctx context.Context, names, span, target string) (err error) {
 			})
 		}
 	}
-	all.Wait()
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(endWithin): // what hangs ends with the process
+	}
+	mu.Lock()
+	defer mu.Unlock()
 	r.Got = codes.Counts()
 	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/pgserver"
@@ -33,13 +32,16 @@ type mesh struct {
 	dir    string // of everything
 }
 
-// Budgets of the edge in bytes, and how far its memory may rise with them: what handshakes and
-// connections need, and what the garbage collector leaves lying, come on top.
+// Budgets of the edge in bytes.
 const (
 	queueMemory = 256 << 20
 	frameMemory = 64 << 20
-	mostRise    = 512 << 20
 )
+
+// mostRise is how far the memory of an edge or a router may rise: an edge's budgets, what
+// handshakes and connections need, and what the garbage collector leaves lying; a router's
+// --max-bytes and --edge-queue-bytes.
+const mostRise = 512 << 20
 
 // Sizes of the small file systems.
 const (
@@ -219,16 +221,13 @@ func (m *mesh) revive(ctx context.Context) (ended []string, err error) {
 		err = errors.Join(err, p.Start(), p.Ready(within))
 		cancel()
 	}
-	return ended, errors.Join(err, m.revivePostgres(ctx))
+	return ended, errors.Join(err, m.revivePostgres())
 }
 
 // revivePostgres does what an operator has to where its log had no room.
-func (m *mesh) revivePostgres(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(within, m.pg.Superuser())
-	if err == nil {
-		return conn.Close(within)
+func (m *mesh) revivePostgres() error {
+	if pgserver.Exec(m.pg.Superuser(), "SELECT") == nil {
+		return nil
 	}
 	return m.pg.Restart()
 }

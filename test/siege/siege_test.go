@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 var played = []string{"last-n", "groups", "nack-window", "nack-loop", "acks", "frames", "garbage", "takeovers", "claims", "backends", "nats"}
 
 // moment is how long each goes on.
-const moment = 1200 * time.Millisecond
+const moment = time.Second
 
 // Whatever attacks a mesh, small and for a moment: no process ends, every code is one of the closed
 // list, honest subscribers can decode what they get and lose nothing durable, and the edge's memory

@@ -66,7 +66,7 @@ func (r *result) rows(edge string) (all []table.Row) {
 	for _, p := range slices.Sorted(maps.Keys(r.before)) {
 		rise := float64(max(r.top[p], r.before[p])-r.before[p]) / (1 << 20)
 		said := fmt.Sprintf("%d, at the top %d, after %d MiB", r.before[p]>>20, r.top[p]>>20, r.after[p]>>20)
-		if p == edge {
+		if p == edge || strings.HasPrefix(p, "router") {
 			all = append(all, table.AtMost(name("RSS of "+p+" rose by"), rise, "MiB", mostRise>>20, said))
 		} else {
 			all = append(all, table.Figure(name("RSS of "+p+" rose by"), rise, "MiB", said))

@@ -24,7 +24,7 @@ func backends() []Attack {
 			return many(ctx, t.of(100), c, func(ctx context.Context, who int) error { return consume(ctx, api, c, who) })
 		},
 	}, {
-		Name: "rankings", What: "50 callers that have 20,000 candidates ranked by an expression as dear as it may be", Metric: "pushmesh_compute_jobs_total",
+		Name: "rankings", What: "50 callers that have 20,000 candidates ranked by an expression that is too dear, or 2,000 by one that may be", Metric: "pushmesh_compute_jobs_total",
 		Run: rankings,
 	}, {
 		Name: "models", What: "4 callers that put models that are none, or do not end", Metric: "pushmesh_compute_models",
@@ -79,18 +79,28 @@ func rankings(ctx context.Context, t *Target, c *Codes) error {
 	}
 	defer func() { _ = conn.Close() }()
 	api := pushmeshv1.NewRankServiceClient(conn)
-	req := &pushmeshv1.RankRequest{Filter: strings.Repeat("features.a * features.b > 0.1 || ", 60) + "features.c > 0.5", TopK: 10}
-	req.Expression = &pushmeshv1.ExpressionScorer{Expression: strings.Repeat("features.a * features.b + ", 60) + "features.c"}
-	for i := range t.of(20_000) {
-		req.Candidates = append(req.Candidates, &pushmeshv1.Candidate{Id: fmt.Sprint(i), Features: map[string]float64{"a": rand.Float64() / 10, "b": rand.Float64() / 10, "c": rand.Float64()}})
-	}
+	dear, fair := ranking(t.of(20_000), 60), ranking(t.of(2000), 10)
 	return many(ctx, t.of(50), c, func(ctx context.Context, who int) error {
+		req := dear
+		if who%2 == 0 {
+			req = fair
+		}
 		_, err := api.Rank(as(ctx, fmt.Sprint("ranker-", who)), req)
 		if ctx.Err() == nil {
 			c.Error(err)
 		}
 		return nil
 	})
+}
+
+// ranking is of so many candidates, by expressions of so many terms.
+func ranking(candidates, terms int) *pushmeshv1.RankRequest {
+	req := &pushmeshv1.RankRequest{Filter: strings.Repeat("features.a * features.b > 0.1 || ", terms) + "features.c > 0.5", TopK: 10}
+	req.Expression = &pushmeshv1.ExpressionScorer{Expression: strings.Repeat("features.a * features.b + ", terms) + "features.c"}
+	for i := range candidates {
+		req.Candidates = append(req.Candidates, &pushmeshv1.Candidate{Id: fmt.Sprint(i), Features: map[string]float64{"a": rand.Float64() / 10, "b": rand.Float64() / 10, "c": rand.Float64()}})
+	}
+	return req
 }
 
 func models(ctx context.Context, t *Target, c *Codes) error {

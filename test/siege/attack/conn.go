@@ -3,7 +3,6 @@ package attack
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -124,6 +123,3 @@ func (c *conn) decoded(t wirev1.FrameType, body []byte, into proto.Message) {
 		c.codes.Note(fmt.Sprintf("a %v that can't be decoded", t))
 	}
 }
-
-// varint is a number as the wire has it.
-func varint(v uint64) []byte { return binary.AppendUvarint(nil, v) }

@@ -43,8 +43,13 @@ func connections() []Attack {
 		Name: "garbage", What: "64 connections at a time that send what is not the protocol", Metric: "pushmesh_edge_closes_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			all := [][]byte{
-				[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), {0, 0, 1, 1, 0xff}, {0, 0xff, 0xff, 1}, {0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5},
-				[]byte("PROXY TCP4 1.2.3.4 1.2.3.4 1 1\r\n"), {0x10, 0x0c, 0, 4}, make([]byte, 64<<10),
+				[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+				{0, 0, 1, 1, 0xff},
+				{0, 0xff, 0xff, 1},
+				{0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5},
+				[]byte("PROXY TCP4 1.2.3.4 1.2.3.4 1 1\r\n"),
+				{0x10, 0x0c, 0, 4},
+				make([]byte, 64<<10),
 			}
 			return many(ctx, 64, c, func(ctx context.Context, who int) error {
 				x, err := t.raw(ctx)

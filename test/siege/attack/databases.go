@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 )
 
 func withoutPostgres(t *Target) string {
@@ -31,10 +31,10 @@ func databases() []Attack {
 		Name: "postgres-locks", What: "somebody locks every table of the store for 2 s, again and again", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
 		Run: locks,
 	}, {
-		Name: "postgres-slow", What: "each commit of Postgres takes 100 ms longer, as on a slow disk", Metric: "pushmesh_store_database_stalls_total", Unless: withoutPostgres,
+		Name: "postgres-slow", What: "each commit of Postgres takes 100 ms longer, as on a slow disk", Metric: "pushmesh_store_commit_seconds_sum", Unless: withoutPostgres,
 		Run: slowCommits,
 	}, {
-		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk,
+		Name: "postgres-disk-full", What: "the file system of the store's tables is full", Metric: "pushmesh_store_commit_failures_total", Unless: withoutDisk,
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			path := filepath.Join(t.Disk, "ballast")
 			defer func() { _ = os.Remove(path) }()
@@ -47,69 +47,39 @@ func databases() []Attack {
 			return nil
 		},
 	}, {
-		Name: "postgres-log-full", What: "the file system of Postgres's own log is full, which ends Postgres", Metric: "pushmesh_store_postgres_refused_total", Unless: withoutDisk, Alone: true,
-		Run: func(ctx context.Context, t *Target, c *Codes) error {
-			path := filepath.Join(t.Log, "ballast")
-			err := fill(path)
-			c.Note("filled")
-			<-ctx.Done()
-			return errors.Join(err, os.Remove(path))
-		},
+		Name: "postgres-log-full", What: "the file system of Postgres's own log is full, which ends Postgres", Metric: "pushmesh_store_commit_failures_total", Unless: withoutDisk, Alone: true,
+		Run: fullLog,
 	}}
 }
 
+// lockAll locks every table, and holds it for 2 s.
+const lockAll = `DO $$ DECLARE t record; BEGIN
+	SET LOCAL lock_timeout = '2s';
+	FOR t IN SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') LOOP
+		EXECUTE 'LOCK TABLE ' || t.name || ' IN ACCESS EXCLUSIVE MODE';
+	END LOOP;
+	PERFORM pg_sleep(2);
+END $$`
+
 func locks(ctx context.Context, t *Target, c *Codes) error {
-	conn, err := pgx.Connect(ctx, t.Database)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	const all = `DO $$ DECLARE t record; BEGIN
-		FOR t IN SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') LOOP
-			EXECUTE 'LOCK TABLE ' || t.name || ' IN ACCESS EXCLUSIVE MODE';
-		END LOOP; END $$`
 	for ctx.Err() == nil {
-		tx, err := conn.Begin(ctx)
-		if err != nil {
-			return ended(ctx, err)
-		}
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
-			return ended(ctx, err)
-		}
-		if _, err := tx.Exec(ctx, all); err != nil {
+		if err := pgserver.Exec(t.Database, lockAll); err != nil {
 			c.Note("could not lock")
 		} else {
 			c.Note("locked")
-			pause(ctx, 2*time.Second)
 		}
-		_ = tx.Rollback(context.WithoutCancel(ctx))
 		pause(ctx, 2*time.Second)
 	}
 	return nil
 }
 
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
 // slowCommits has the server wait before each flush of its log, as long as it may.
 func slowCommits(ctx context.Context, t *Target, c *Codes) (err error) {
-	conn, err := pgx.Connect(ctx, t.Postgres)
-	if err != nil {
-		return err
-	}
-	last := context.WithoutCancel(ctx)
-	defer func() { err = errors.Join(err, conn.Close(last)) }()
-	set := func(all ...string) error {
+	set := func(all ...string) (err error) {
 		for _, sql := range append(all, "SELECT pg_reload_conf()") {
-			if _, err := conn.Exec(last, sql); err != nil {
-				return err
-			}
+			err = errors.Join(err, pgserver.Exec(t.Postgres, sql))
 		}
-		return nil
+		return err
 	}
 	defer func() {
 		err = errors.Join(err, set("ALTER SYSTEM RESET commit_delay", "ALTER SYSTEM RESET commit_siblings"))
@@ -120,6 +90,22 @@ func slowCommits(ctx context.Context, t *Target, c *Codes) (err error) {
 	c.Note("commits delayed")
 	<-ctx.Done()
 	return nil
+}
+
+// fullLog uses up what Postgres has set aside for its log, too, until it has ended.
+func fullLog(ctx context.Context, t *Target, c *Codes) error {
+	path := filepath.Join(t.Log, "ballast")
+	err := fill(path)
+	c.Note("filled")
+	for err == nil && ctx.Err() == nil {
+		if pgserver.Exec(t.Postgres, "SELECT pg_logical_emit_message(false, 'siege', repeat('x', 8000000))") == nil {
+			c.Note("8 MB logged")
+			continue
+		}
+		c.Note("Postgres does not answer")
+		pause(ctx, time.Second)
+	}
+	return errors.Join(err, os.Remove(path))
 }
 
 // full leaves no room for a while.

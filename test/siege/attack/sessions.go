@@ -25,7 +25,7 @@ func sessions() []Attack {
 			})
 		},
 	}, {
-		Name: "session-flood", What: "40 connections at a time that make a session each, for a year", Metric: "pushmesh_store_sessions_expired_total",
+		Name: "session-flood", What: "40 connections at a time that make a session each, for a year", Metric: "pushmesh_edge_closes_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			turn := make([]int, t.of(40))
 			return many(ctx, len(turn), c, func(ctx context.Context, who int) error {

@@ -45,7 +45,7 @@ func windows() []Attack {
 		Name: "nack-window", What: "8 connections with a window of 65,536, nothing ACKed, Nacks of an hour", Metric: "pushmesh_edge_queue_memory_used_bytes", Before: fillHeavy,
 		Run: func(ctx context.Context, t *Target, c *Codes) error { return nacks(ctx, t, c, 8, 3_600_000, "") },
 	}, {
-		Name: "nack-loop", What: "8 sessions that Nack every message of others' topics at once, without end", Metric: "pushmesh_edge_dead_letters_total",
+		Name: "nack-loop", What: "8 sessions that Nack every message of others' topics at once, without end", Metric: "pushmesh_edge_nacks_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error { return nacks(ctx, t, c, 8, 0, "nacks") },
 	}, {
 		Name: "acks", What: "4 connections, members of 1,000 groups each, whose Acks are 2-byte entries without end", Metric: "pushmesh_edge_reads_deferred_total",

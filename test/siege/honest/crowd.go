@@ -36,6 +36,10 @@ type Crowd struct {
 	producers              []*producer
 	conn                   *grpc.ClientConn
 
+	mu    sync.Mutex
+	waits map[uint64]waiting // what was begun and has not ended, by number
+	last  uint64
+
 	quiet, leave context.CancelFunc
 	publishing   sync.WaitGroup
 	running      sync.WaitGroup
@@ -56,7 +60,7 @@ func Start(ctx context.Context, cfg Config) (*Crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Crowd{cfg: cfg, conn: conn}
+	c := &Crowd{cfg: cfg, conn: conn, waits: map[uint64]waiting{}}
 	living, leave := context.WithCancel(ctx)
 	speaking, quiet := context.WithCancel(living)
 	c.leave, c.quiet = leave, quiet

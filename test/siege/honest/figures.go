@@ -39,12 +39,12 @@ const (
 // times counts durations by bucket.
 type times [buckets]atomic.Uint64
 
-func (t *times) add(d time.Duration) {
+func (t *times) add(d time.Duration, n uint64) {
 	at := 0
 	if d > least {
 		at = min(buckets-1, int(math.Log(float64(d)/float64(least))/math.Log(growth)))
 	}
-	t[at].Add(1)
+	t[at].Add(n)
 }
 
 // take returns the counts since the last take.
@@ -65,8 +65,50 @@ type Figures struct {
 	Ends, Refused, Garbled uint64
 }
 
-// Take returns what was measured since the last Take.
+// longWait is how long something takes that counts although it has not ended yet.
+const longWait = 100 * time.Millisecond
+
+// begin says that something was due, and end that it is there, or given up.
+func (c *Crowd) begin(k Kind, due time.Time) (end func(there bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	n := c.last
+	c.waits[n] = waiting{k, due}
+	return func(there bool) {
+		if there {
+			c.times[k].add(time.Since(due), 1)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waits, n)
+	}
+}
+
+type waiting struct {
+	kind Kind
+	due  time.Time
+}
+
+// countWaits counts what waits: whoever stops a mesh would otherwise stop the measuring. A message
+// that is not published yet is late for all its subscribers.
+func (c *Crowd) countWaits() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.waits {
+		d := time.Since(w.due)
+		if d < longWait {
+			continue
+		}
+		if c.times[w.kind].add(d, 1); w.kind == Publish {
+			c.times[Durable].add(d, uint64(max(1, c.cfg.Subscribers/c.cfg.Topics)))
+		}
+	}
+}
+
+// Take returns what was measured since the last Take, and what still waits.
 func (c *Crowd) Take() (f Figures) {
+	c.countWaits()
 	for k := range kinds {
 		n := c.times[k].take()
 		var total, sum uint64

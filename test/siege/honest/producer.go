@@ -69,17 +69,21 @@ func (p *producer) publish(n int, due time.Time) {
 	req.Topic = topic
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "authorization", fmt.Sprintf("Bearer honest-%t", p.durable)), giveUp)
 	defer cancel()
+	end := func(bool) {}
+	if p.durable {
+		end = p.crowd.begin(Publish, due)
+	}
 	for {
 		res, err := pushmeshv1.NewPublishServiceClient(p.crowd.conn).Publish(ctx, req)
 		if err == nil {
-			if p.durable {
-				p.crowd.times[Publish].add(time.Since(due))
+			if end(true); p.durable {
 				p.note(topic, res.GetSeq())
 			}
 			return
 		}
 		p.crowd.refused.Add(1)
 		if !p.durable || ctx.Err() != nil || !code.Retryable(code.Of(err)) {
+			end(false)
 			return
 		}
 		<-time.After(max(again, code.From(err).RetryAfter))

@@ -45,7 +45,7 @@ func newSubscriber(c *Crowd, n int) *subscriber {
 
 func (s *subscriber) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.live1(ctx)
+		err := s.connection(ctx)
 		if ctx.Err() == nil && err != nil {
 			s.crowd.ends.Add(1)
 		}
@@ -56,8 +56,8 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
-// live1 is the life of one connection; it ends with an error.
-func (s *subscriber) live1(ctx context.Context) error {
+// connection is the life of one connection; it ends with an error.
+func (s *subscriber) connection(ctx context.Context) error {
 	c, err := peer.Dial(ctx, s.crowd.cfg.Edge, fmt.Sprintf("honest-%d", s.n))
 	if err != nil {
 		return err
@@ -127,11 +127,11 @@ func (s *subscriber) message(c *peer.Conn, body []byte) error {
 	}
 	took := time.Since(time.Unix(0, int64(binary.BigEndian.Uint64(m.GetPayload()))))
 	if m.GetSeq() == 0 {
-		s.crowd.times[Live].add(took)
+		s.crowd.times[Live].add(took, 1)
 		return nil
 	}
 	if s.take(m.GetSeq()) {
-		s.crowd.times[Durable].add(took)
+		s.crowd.times[Durable].add(took, 1)
 	}
 	return c.Send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: m.GetTopic(), Seq: m.GetSeq()}}})
 }
@@ -169,19 +169,20 @@ func (c *Crowd) newcomer(ctx context.Context, n int) {
 
 // visit tries until it succeeds, as clients do: what was refused counts in the time.
 func (c *Crowd) visit(ctx context.Context, n, at int) error {
-	began := time.Now()
+	end := c.begin(Connect, time.Now())
 	conn, err := c.enter(ctx, n)
 	for err != nil && ctx.Err() == nil {
 		c.refused.Add(1)
 		<-time.After(again)
 		conn, err = c.enter(ctx, n)
 	}
-	if err != nil {
+	if end(err == nil); err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	c.times[Connect].add(time.Since(began))
-	began = time.Now()
+	began, there := time.Now(), false
+	end = c.begin(Subscribe, began)
+	defer func() { end(there) }()
 	if err := conn.SetReadDeadline(began.Add(time.Minute)); err != nil {
 		return err
 	}
@@ -191,11 +192,11 @@ func (c *Crowd) visit(ctx context.Context, n, at int) error {
 	for {
 		ft, body, err := conn.Next()
 		if err != nil || ft == wirev1.FrameType_FRAME_TYPE_ERROR {
-			c.times[Subscribe].add(max(time.Since(began), again))
-			return fmt.Errorf("Subscribe: %v %q %w", ft, body, err)
+			c.times[Subscribe].add(time.Since(began)+again, 1) // it has to try again
+			return fmt.Errorf("answer to Subscribe: %v %q %w", ft, body, err)
 		}
 		if ft == wirev1.FrameType_FRAME_TYPE_SUBSCRIBED {
-			c.times[Subscribe].add(time.Since(began))
+			there = true
 			return nil
 		}
 	}
