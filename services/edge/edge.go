@@ -116,7 +116,7 @@ func (e *Edge) assemble() error {
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Clock:         e.clock.At,
-		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, PresenceMembers: s.PresenceMembers,
+		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
 	})
 	e.rank(belongs)
 	e.claim(began)

@@ -68,6 +68,7 @@ type Settings struct {
 	Send                  string        `help:"How bytes leave: uring (io_uring: one system call for many connections), write (one call for each) or auto, which is uring where the kernel allows it. The log line \"edge is serving\" and pushmesh_edge_send_mode say which." enum:"auto,uring,write" default:"auto"`
 	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, among those that this process may use. Steadier where nothing else runs on these CPUs; waking an idle loop costs more thread switches. Linux only."`
 	WhereBudget           time.Duration `help:"What all content filters of a topic may take for one message, as estimated; subscriptions beyond it are refused (OVERLOADED)." default:"200us" see:"content-filters"`
+	WhereMemory           int           `help:"Bytes kept for the content filters of all subscriptions together, as estimated; subscriptions beyond it are refused (OVERLOADED)." default:"536870912" see:"content-filters"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
@@ -128,6 +129,7 @@ func (s *Settings) Check() error {
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("catchup-rate", d.CatchupRate, 0, 1_000_000),
+		settings.Range("where-memory", d.WhereMemory, 1<<20, 1<<40),
 		settings.Range("where-budget", d.WhereBudget.Seconds(), 1e-6, 0.1),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),

@@ -44,7 +44,7 @@ func (r *Registry) Judge(messages []*exchange.Message) {
 
 func (r *Registry) verdicts(s *set, in *expr.Input) *exchange.Verdicts {
 	v := &exchange.Verdicts{Programs: s.ids, Passes: make([]uint64, (len(s.ids)+63)/64)}
-	left := overrun * r.budget
+	left := overrun * r.cfg.Budget
 	var undefined, failed uint64
 	for i, p := range s.programs {
 		if left <= 0 {

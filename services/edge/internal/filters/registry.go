@@ -4,6 +4,7 @@
 package filters
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,13 @@ const (
 	maxSets = 4096
 )
 
-// DefaultBudget is what all filters of a topic may take for one message, as estimated.
-const DefaultBudget = 200 * time.Microsecond
+// Config of a registry; zero values mean the defaults given.
+type Config struct {
+	// Budget is what all filters of a topic may take for one message, as estimated: 200 µs.
+	Budget time.Duration
+	// Memory bounds the bytes of what is kept for content filters, as estimated: 512 MiB.
+	Memory int
+}
 
 // Key names a subscription.
 type Key struct {
@@ -59,19 +65,26 @@ type use struct {
 
 // Registry is safe for concurrent use.
 type Registry struct {
-	budget time.Duration
-	stats  Stats
+	cfg   Config
+	stats Stats
 
-	mu       sync.RWMutex
+	// changing is held by who adds or removes a filter, which may take long where there are very
+	// many: nobody who judges messages waits for it. What mu guards changes under both, so that who
+	// holds changing may read it.
+	changing sync.Mutex
+
+	mu       sync.RWMutex        // is not held for long
 	programs map[string]*program // by text
 	texts    int                 // bytes of them
 	uses     map[Key]use
 	filters  map[string]map[*program]int // how many subscriptions of a topic or filter have it
-	times    map[string]time.Duration    // of the programs of each of these
 	wild     topic.Index[*program]       // of filters with wildcards
-	wilds    map[string]bool             // those
 	last     uint32                      // number given
 	sets     map[string]*set             // by topic
+
+	// Only for who holds changing.
+	times times           // of the programs of each topic or filter
+	wilds map[string]bool // filters with wildcards
 
 	wanted wanted
 }
@@ -80,19 +93,19 @@ type Registry struct {
 type Stats struct {
 	// Programs and Subscriptions in use.
 	Programs, Subscriptions atomic.Int64
+	// Memory is about what is kept for content filters, in bytes.
+	Memory atomic.Int64
 	// Evaluations, of which Undefined had no value and Failed exceeded their cost or the message's:
 	// false all the same. Refused filters.
 	Evaluations, Undefined, Failed, Refused atomic.Uint64
 }
 
-// New makes an empty registry; budget 0 is DefaultBudget.
-func New(budget time.Duration) *Registry {
-	if budget == 0 {
-		budget = DefaultBudget
-	}
+// New makes an empty registry.
+func New(cfg Config) *Registry {
+	cfg.Budget, cfg.Memory = cmp.Or(cfg.Budget, 200*time.Microsecond), cmp.Or(cfg.Memory, 512<<20)
 	return &Registry{
-		budget: budget, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{}, times: map[string]time.Duration{},
-		wilds: map[string]bool{}, sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
+		cfg: cfg, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{},
+		times: newTimes(cfg.Budget), wilds: map[string]bool{}, sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
 	}
 }
 
@@ -120,21 +133,28 @@ func (r *Registry) add(key Key, filter, text string) (uint32, error) {
 		}
 		p = &program{text: text, Program: compiled, time: perProgram + compiled.EstimatedTime()}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.changing.Lock()
+	defer r.changing.Unlock()
 	if known := r.programs[text]; known != nil {
 		p = known
 	} else if len(r.programs) >= maxPrograms || r.texts+len(text) > maxTexts {
-		return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "this edge is at its limit of content filters")
+		return 0, overloaded("this edge is at its limit of content filters")
+	}
+	if need := r.needs(filter, p); r.stats.Memory.Load()+need > int64(r.cfg.Memory) {
+		return 0, overloaded(fmt.Sprintf("the content filters of this edge take %d bytes, %d at most", r.stats.Memory.Load(), r.cfg.Memory))
 	}
 	if r.filters[filter][p] == 0 {
-		if t := r.with(filter, p); t > r.budget {
-			return 0, code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, fmt.Sprintf("the content filters of these topics would take %v for a message here, at most %v", t, r.budget))
+		if t := r.with(filter, p); t > r.cfg.Budget {
+			return 0, overloaded(fmt.Sprintf("the content filters of these topics would take %v for a message here, at most %v", t, r.cfg.Budget))
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.use(key, filter, p)
 	return p.id, nil
 }
+
+func overloaded(why string) error { return code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, why) }
 
 // retryAfter is told to who is refused: other filters may go.
 const retryAfter = 5 * time.Second
@@ -156,14 +176,15 @@ func compile(text string) (*expr.Program, error) {
 	return p, nil
 }
 
-// with is the most that programs take for one message of a topic that filter matches, p among them.
+// with is the most that programs take for one message of a topic that filter matches, p among them;
+// where that is more than the budget, at least some of it.
 //
 // A topic's programs are those of its own filter and of wildcards that match it. Whichever of these
 // came last saw all the others here, so that no topic is ever above the budget.
 func (r *Registry) with(filter string, p *program) time.Duration {
 	if !topic.IsFilter(filter) {
 		own, seen := r.filters[filter], map[*program]bool{p: true}
-		t := p.time + r.times[filter]
+		t := p.time + r.times.of[filter]
 		for _, other := range r.wild.Match(nil, filter) {
 			if own[other] == 0 && !seen[other] {
 				seen[other] = true
@@ -175,19 +196,23 @@ func (r *Registry) with(filter string, p *program) time.Duration {
 	shared, seen := p.time, map[*program]bool{p: true}
 	for other := range r.wilds {
 		if topic.Meet(filter, other) {
-			shared += sum(r.filters[other], seen)
+			if shared += sum(r.filters[other], seen); shared > r.cfg.Budget {
+				return shared
+			}
 		}
 	}
 	most := time.Duration(0)
-	for other, programs := range r.filters {
-		if !r.wilds[other] && topic.Match(filter, other) {
+	for other := range r.times.above(r.cfg.Budget - shared) {
+		if topic.Match(filter, other) {
 			own := time.Duration(0)
-			for p := range programs {
+			for p := range r.filters[other] {
 				if !seen[p] {
 					own += p.time
 				}
 			}
-			most = max(most, own)
+			if most = max(most, own); shared+most > r.cfg.Budget {
+				break
+			}
 		}
 	}
 	return shared + most
@@ -205,6 +230,7 @@ func sum(programs map[*program]int, seen map[*program]bool) (t time.Duration) {
 }
 
 func (r *Registry) use(key Key, filter string, p *program) {
+	r.stats.Memory.Add(r.needs(filter, p))
 	if p.uses == 0 {
 		r.last++
 		p.id = r.last
@@ -222,7 +248,7 @@ func (r *Registry) use(key Key, filter string, p *program) {
 	if r.filters[filter][p]++; r.filters[filter][p] > 1 {
 		return
 	}
-	r.times[filter] += p.time
+	r.times.add(filter, p.time)
 	if topic.IsFilter(filter) {
 		r.wild.Add(filter, p)
 		r.wilds[filter] = true
@@ -232,6 +258,8 @@ func (r *Registry) use(key Key, filter string, p *program) {
 
 // Remove ends an Add; of a subscription that has none it does nothing.
 func (r *Registry) Remove(key Key) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u, ok := r.uses[key]
@@ -245,17 +273,21 @@ func (r *Registry) Remove(key Key) {
 		r.texts -= len(u.p.text)
 		r.stats.Programs.Add(-1)
 	}
-	if r.filters[u.filter][u.p]--; r.filters[u.filter][u.p] > 0 {
-		return
+	if r.filters[u.filter][u.p]--; r.filters[u.filter][u.p] == 0 {
+		r.drop(u)
 	}
+	r.stats.Memory.Add(-r.needs(u.filter, u.p)) // as much as it would be if it came again
+}
+
+// drop ends a program of a topic or filter.
+func (r *Registry) drop(u use) {
 	delete(r.filters[u.filter], u.p)
-	r.times[u.filter] -= u.p.time
+	r.times.add(u.filter, -u.p.time)
 	if topic.IsFilter(u.filter) {
 		r.wild.Remove(u.filter, u.p)
 	}
 	if len(r.filters[u.filter]) == 0 {
 		delete(r.filters, u.filter)
-		delete(r.times, u.filter)
 		delete(r.wilds, u.filter)
 		r.wanted.remove(u.filter)
 	}

@@ -88,7 +88,7 @@ func add(t *testing.T, r *Registry, n int, topic, text string) {
 // What is put in for a topic is done in that order, whoever judges, and everything is.
 func TestATopicsMessagesStayInOrder(t *testing.T) {
 	const topics, each = 8, 300
-	r := New(time.Second)
+	r := New(Config{Budget: time.Second})
 	add(t, r, 1, "#", "payload.list.exists(x, x > 2.0)")
 	s := NewStage(r, StageConfig{Workers: 4})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,7 +131,7 @@ func TestATopicsMessagesStayInOrder(t *testing.T) {
 // A topic whose messages are dear waits for itself: others have their turn after each of them.
 func TestDearTopicsWaitForThemselves(t *testing.T) {
 	const dear = 10
-	r := New(time.Second)
+	r := New(Config{Budget: time.Second})
 	for i := range 5 { // more than a turn together
 		add(t, r, i, "dear", fmt.Sprintf("payload.exists(x, x > %d.0)", 1000+i))
 	}
@@ -155,7 +155,7 @@ func TestDearTopicsWaitForThemselves(t *testing.T) {
 // One topic has half of the room at most, two have a third each, so that another finds some; what
 // finds none is refused and counted.
 func TestAStageIsBounded(t *testing.T) {
-	s := newStaged(t, New(0), StageConfig{Messages: 120})
+	s := newStaged(t, New(Config{}), StageConfig{Messages: 120})
 	fill := func(topic string) (n int) {
 		for ; s.put(topic, 1, "x") == wirev1.Code_CODE_OK; n++ {
 		}
@@ -174,7 +174,7 @@ func TestAStageIsBounded(t *testing.T) {
 		t.Error("there is no room though nothing waits")
 	}
 
-	s = newStaged(t, New(0), StageConfig{Bytes: 100_000})
+	s = newStaged(t, New(Config{}), StageConfig{Bytes: 100_000})
 	if c := s.put("a", 1, strings.Repeat("x", 99_000)); c != wirev1.Code_CODE_OK {
 		t.Error(c)
 	}

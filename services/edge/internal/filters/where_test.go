@@ -62,7 +62,7 @@ func TestExpressionsSeeTheMessage(t *testing.T) {
 		`int(payload.total) / 0 == 1`:                         false,
 		`payload.tags.map(t, t + t).exists(t, t == "newnew")`: true,
 	} {
-		r := New(0)
+		r := New(Config{})
 		id, err := r.Add(key(1), "shop/+", text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -77,7 +77,7 @@ func TestExpressionsSeeTheMessage(t *testing.T) {
 }
 
 func TestExpressionsAreRefused(t *testing.T) {
-	r := New(0)
+	r := New(Config{})
 	for _, text := range []string{"", "1 +", "1", `"x"`, "x", "age < 5.0", "now > timestamp(0)", "profile.x > 1.0", `id == ""`, strings.Repeat("true || ", 600) + "true", `payload.a.matches(payload.b)`} {
 		id, err := r.Add(key(1), "a", text)
 		if id != 0 || code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT || strings.Contains(err.Error(), "\n") {
@@ -92,7 +92,7 @@ func TestExpressionsAreRefused(t *testing.T) {
 // What is made to be slow is not: the evaluations of one message end within a bound, whatever it
 // is.
 func TestEvaluationsEnd(t *testing.T) {
-	r := New(time.Second)
+	r := New(Config{Budget: time.Second})
 	var ids []uint32
 	for i, text := range []string{
 		`payload.path.matches("(/.+)+$")`, `payload.path.matches("(a|a)*$")`, `payload.path.matches("^(a|a)*$")`,
@@ -138,7 +138,7 @@ func TestEvaluationsEnd(t *testing.T) {
 // is refused.
 func TestTopicsHaveABudget(t *testing.T) {
 	const budget = 20 * time.Microsecond
-	r := New(budget)
+	r := New(Config{Budget: budget})
 	refused := 0
 	for i := range 3000 {
 		if _, err := r.Add(key(i), "t", fmt.Sprintf("payload.n == %d", i)); err != nil {
@@ -177,7 +177,7 @@ func TestRegistryIsTheSumOfItsSubscriptions(t *testing.T) {
 	topics := []string{"a", "a/b", "a/c", "b", "b/b", "c/d/e"}
 	rapid.Check(t, func(t *rapid.T) {
 		budget := rapid.SampledFrom([]time.Duration{time.Microsecond, 20 * time.Microsecond, time.Millisecond}).Draw(t, "budget")
-		r := New(budget)
+		r := New(Config{Budget: budget})
 		type sub struct{ filter, text string }
 		have := map[Key]sub{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -220,15 +220,117 @@ func TestRegistryIsTheSumOfItsSubscriptions(t *testing.T) {
 		for k := range have {
 			r.Remove(k)
 		}
-		if r.stats.Programs.Load() != 0 || r.texts != 0 || len(r.programs)+len(r.filters)+len(r.times)+len(r.wilds)+len(r.wanted.exact)+r.wanted.wild.Len()+len(r.uses)+r.wild.Len() != 0 {
+		for _, names := range r.times.dear {
+			if names != nil {
+				t.Fatalf("%v are left", names)
+			}
+		}
+		if r.stats.Programs.Load() != 0 || r.stats.Memory.Load() != 0 || r.texts != 0 || len(r.programs)+len(r.filters)+len(r.times.of)+len(r.wilds)+len(r.wanted.exact)+r.wanted.wild.Len()+len(r.uses)+r.wild.Len() != 0 {
 			t.Fatal("something is left")
 		}
 	})
 }
 
+// Who judges messages does not wait while somebody's filter is compared with all others.
+func TestWhoJudgesWaitsForNoComparison(t *testing.T) {
+	r := New(Config{})
+	if _, err := r.Add(key(1), "t", "payload == 1"); err != nil {
+		t.Fatal(err)
+	}
+	r.changing.Lock() // as Add while it compares
+	defer r.changing.Unlock()
+	done := make(chan bool)
+	go func() {
+		done <- r.Judged([]*exchange.Message{message(t, "t", &wirev1.Message{Payload: []byte("1")}, nil)}) && r.Wants("t")
+	}()
+	select {
+	case judged := <-done:
+		if judged {
+			t.Error("it is judged")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
+	}
+}
+
+// Only topics whose filters are dear are compared with one that has wildcards.
+func TestTheDearestTopicsAreFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ts, want := newTimes(1000), map[string]time.Duration{}
+		for range rapid.IntRange(0, 30).Draw(t, "topics") {
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "name")
+			d := time.Duration(rapid.Int64Range(0, 1100).Draw(t, "takes"))
+			ts.add(name, d-want[name])
+			want[name] = d
+		}
+		d, found := time.Duration(rapid.Int64Range(0, 1000).Draw(t, "above")), map[string]bool{}
+		for name := range ts.above(d) {
+			if found[name] || want[name] <= d-ts.step {
+				t.Fatalf("%s is found, which takes %v", name, want[name])
+			}
+			found[name] = true
+		}
+		for name, takes := range want {
+			if takes > d && !found[name] {
+				t.Fatalf("%s takes %v and is not found above %v", name, takes, d)
+			}
+		}
+	})
+}
+
+// What filters are said to take is what they do, and a little more; beyond the bound they are
+// refused until others go.
+func TestMemoryIsEstimated(t *testing.T) {
+	const n = 1000
+	deep := strings.Repeat("/a", 60)
+	for name, sub := range map[string]func(i int) (filter, text string){
+		"topics":         func(i int) (string, string) { return fmt.Sprint("topic/", i), "payload > 1" },
+		"one topic":      func(int) (string, string) { return "topic", "payload > 1" },
+		"wildcards":      func(i int) (string, string) { return fmt.Sprint("topic/", i, "/+"), "payload > 1" },
+		"deep wildcards": func(i int) (string, string) { return fmt.Sprint(i, deep, "/+"), "payload > 1" },
+		"expressions":    func(i int) (string, string) { return fmt.Sprint("topic/", i), fmt.Sprint("payload == ", i) },
+		"patterns": func(i int) (string, string) {
+			return fmt.Sprint("topic/", i%200), fmt.Sprint("payload == ", i%200, strings.Repeat(` || payload.a.matches("a{120}$")`, 10))
+		},
+		"long expressions": func(i int) (string, string) {
+			return fmt.Sprint("topic/", i%200), fmt.Sprint("payload == ", i%200, strings.Repeat(" || payload == 1", 60))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := New(Config{Budget: time.Second})
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for i := range n {
+				filter, text := sub(i)
+				if _, err := r.Add(key(i), filter, text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			real, said := int64(after.HeapAlloc)-int64(before.HeapAlloc), r.Stats().Memory.Load()
+			t.Logf("%d bytes each, said to be %d", real/n, said/n)
+			if real > said+said/10 || real < said/6 {
+				t.Errorf("%d bytes, said to be %d", real, said)
+			}
+			r.cfg.Memory = int(said)
+			filter, text := sub(n)
+			if _, err := r.Add(key(n), filter, text); code.Of(err) != wirev1.Code_CODE_OVERLOADED {
+				t.Errorf("beyond the bound: %v", err)
+			}
+			r.Remove(key(0))
+			r.Remove(key(1))
+			if _, err := r.Add(key(n), filter, text); err != nil {
+				t.Errorf("once others have gone: %v", err)
+			}
+		})
+	}
+}
+
 // A message is judged again only where a program came since.
 func TestMessagesAreJudgedOnce(t *testing.T) {
-	r := New(0)
+	r := New(Config{})
 	m := message(t, "t", &wirev1.Message{Payload: []byte("5")}, nil)
 	all := []*exchange.Message{m}
 	if r.Judge(all); m.Verdicts.Load() != nil || !r.Judged(all) {
@@ -269,7 +371,7 @@ func FuzzFill(f *testing.F) {
 	}
 	f.Add(body, []byte{})
 	f.Add(bytes.Repeat(body, 2), []byte{10, 12, 10, 1, 'x', 17, 0, 0, 0, 0, 0, 0, 0, 64})
-	r := New(0)
+	r := New(Config{})
 	for i, text := range []string{"payload.a == 1", "headers.a == 'b'", "features.x == 2.0 || from == 'ann'", "headers.all(k, k != '') && features.all(k, k != '')"} {
 		if _, err := r.Add(key(i), "t", text); err != nil {
 			f.Fatal(err)
@@ -288,11 +390,52 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
+// How long it takes to add a filter with wildcards beside very many of others', and how long who
+// judges messages waits meanwhile.
+func BenchmarkAddBesideMany(b *testing.B) {
+	for pattern, n := range map[string]int{"t/%d": 100_000, "t/%d/+": 4000} {
+		b.Run(fmt.Sprint(n, " like ", pattern), func(b *testing.B) {
+			r := New(Config{Memory: 1 << 40})
+			for i := range n {
+				if _, err := r.Add(key(i), fmt.Sprintf(pattern, i), "payload > 1"); err != nil {
+					b.Fatal(err)
+				}
+			}
+			all := []*exchange.Message{message(b, "t/1", &wirev1.Message{Payload: []byte("5")}, nil)}
+			r.Judge(all)
+			stop, longest := make(chan struct{}), make(chan time.Duration)
+			go func() {
+				for most := time.Duration(0); ; {
+					began := time.Now()
+					r.Judged(all)
+					most = max(most, time.Since(began))
+					select {
+					case <-stop:
+						longest <- most
+						return
+					case <-time.After(100 * time.Microsecond):
+					}
+				}
+			}()
+			b.ResetTimer()
+			for i := range b.N {
+				if _, err := r.Add(key(-1-i), "#", "payload > 2"); err != nil {
+					b.Fatal(err)
+				}
+				r.Remove(key(-1 - i))
+			}
+			b.StopTimer()
+			close(stop)
+			b.ReportMetric(float64((<-longest).Microseconds())/1000, "ms-longest-wait")
+		})
+	}
+}
+
 func BenchmarkJudge(b *testing.B) {
 	payload := []byte(`{"total": 120, "country": "FR", "tags": ["new", "red"], "path": "/a/b/c"}`)
 	for _, n := range []int{0, 1, 10, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			r := New(time.Second)
+			r := New(Config{Budget: time.Second})
 			for i := range n {
 				if _, err := r.Add(key(i), "t", fmt.Sprintf(`payload.total > %d && payload.country == "FR"`, i)); err != nil {
 					b.Fatal(err)

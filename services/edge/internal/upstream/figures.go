@@ -34,6 +34,7 @@ func (m *Mesh) Figures() []Figure {
 		gauge("routers", "Live routers.", float64(m.Routers())),
 		gauge("where_programs", "Distinct content filters in use.", float64(w.Programs.Load())),
 		gauge("where_subscriptions", "Subscriptions with a content filter.", float64(w.Subscriptions.Load())),
+		gauge("where_memory_bytes", "Bytes of what is kept for content filters, as estimated.", float64(w.Memory.Load())),
 		count("where_evaluations_total", "Evaluations of content filters: one for each message and distinct filter of its topic.", w.Evaluations.Load()),
 		count("where_undefined_total", "Evaluations of content filters without a value, which counts as false.", w.Undefined.Load()),
 		count("where_failed_total", "Evaluations of content filters stopped at their cost limit, which counts as false.", w.Failed.Load()),

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/filters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/turns"
 )
 
 // filtersWaiting bounds the content filters that wait to be compiled: one goroutine does, which
@@ -31,16 +32,16 @@ type judging struct {
 	ops       *serial.Queue // the mesh's goroutine
 	loops     *outlets
 	wheres    *filters.Registry
-	compiling *serial.Queue   // filters that come and go
-	routed    *filters.Stage  // messages of routers
-	ranges    *filters.Stage  // what was read of logs
-	unjudged  map[string]bool // topics that lost messages for which routed had no room
+	compiling *turns.Lanes[exchange.Conn] // filters that come and go: connections take turns
+	routed    *filters.Stage              // messages of routers
+	ranges    *filters.Stage              // what was read of logs
+	unjudged  map[string]bool             // topics that lost messages for which routed had no room
 }
 
 func newJudging(cfg *Config, ops *serial.Queue, loops *outlets) judging {
-	wheres := filters.New(cfg.FilterBudget)
+	wheres := filters.New(filters.Config{Budget: cfg.FilterBudget, Memory: cfg.FilterMemory})
 	return judging{
-		ops: ops, loops: loops, wheres: wheres, compiling: serial.New(), unjudged: map[string]bool{},
+		ops: ops, loops: loops, wheres: wheres, compiling: turns.NewLanes[exchange.Conn](), unjudged: map[string]bool{},
 		routed: filters.NewStage(wheres, cfg.Judging),
 		ranges: filters.NewStage(wheres, filters.StageConfig{Messages: rangesMessages, Bytes: rangesBytes}),
 	}
@@ -57,7 +58,7 @@ func (j *judging) start(group *lifecycle.Group) {
 
 // add has the content filter of a subscription compiled, and tells its loop.
 func (j *judging) add(conn exchange.Conn, sub uint32, filter, text string) {
-	ok := j.compiling.TryDo(filtersWaiting, func() {
+	ok := j.compiling.TryDo(filtersWaiting, conn, func() {
 		id, err := j.wheres.Add(filters.Key{Conn: conn, Sub: sub}, filter, text)
 		j.loops.post(conn.Loop, exchange.Filtered{Conn: conn, Sub: sub, Program: id, Err: err})
 	})
@@ -67,7 +68,7 @@ func (j *judging) add(conn exchange.Conn, sub uint32, filter, text string) {
 }
 
 func (j *judging) remove(conn exchange.Conn, sub uint32) {
-	j.compiling.Do(func() { j.wheres.Remove(filters.Key{Conn: conn, Sub: sub}) })
+	j.compiling.Do(conn, func() { j.wheres.Remove(filters.Key{Conn: conn, Sub: sub}) })
 }
 
 // put calls done in the mesh's goroutine once messages of one topic are judged; refused ones are

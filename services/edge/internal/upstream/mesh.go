@@ -91,6 +91,8 @@ type Config struct {
 	// FilterBudget is what all content filters of a topic may take for one message, as estimated;
 	// 0: 200 µs.
 	FilterBudget time.Duration
+	// FilterMemory bounds the bytes of what is kept for content filters, as estimated; 0: 512 MiB.
+	FilterMemory int
 	// Judging bounds what waits for the verdicts of content filters.
 	Judging filters.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.

@@ -3,12 +3,15 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/interest"
@@ -163,5 +166,43 @@ func TestAJoinIsAnsweredWhileTheStoreHesitates(t *testing.T) {
 	close(h.again)
 	if j := next[exchange.Joined](t, loops[0]); j.Err != nil || j.Sub != 1 {
 		t.Errorf("%+v", j)
+	}
+}
+
+// However many join one topic and one filter together, each is answered, with all heads, and those
+// who take fewer topics are told so.
+func TestManyWhoJoinTogetherAreAnsweredInSteps(t *testing.T) {
+	const each = 5 * answersOfStep
+	w := newWorld(t)
+	w.store.Publish("room/1", 3)
+	w.store.Publish("room/2", 1)
+	m, loops := w.edge("e1", 1)
+	for n := range uint32(each) {
+		m.Join(conn(0, n), 1, "room/1", true, 0)
+		m.Join(conn(0, n), 2, "room/+", true, 2)
+		m.Join(conn(0, n), 3, "room/+", true, 1)
+		m.Join(conn(0, n), 4, "room/+", false, 0)
+	}
+	told := map[exchange.Conn]map[uint32]int{}
+	for range 4 * each {
+		j := next[exchange.Joined](t, loops[0])
+		if code.Of(j.Err) != map[bool]wirev1.Code{true: wirev1.Code_CODE_TOO_MANY_TOPICS}[j.Sub == 3] {
+			t.Fatalf("%+v", j)
+		}
+		if told[j.Conn] == nil {
+			told[j.Conn] = map[uint32]int{}
+		}
+		if _, twice := told[j.Conn][j.Sub]; twice {
+			t.Fatalf("%+v is answered twice", j.Conn)
+		}
+		told[j.Conn][j.Sub] = len(j.Heads)
+	}
+	for c, subs := range told {
+		if !maps.Equal(subs, map[uint32]int{1: 1, 2: 2, 3: 0, 4: 0}) {
+			t.Fatalf("%+v is told %v", c, subs)
+		}
+	}
+	if n := m.joins.waiting.Load(); n != 0 {
+		t.Errorf("%d wait", n)
 	}
 }

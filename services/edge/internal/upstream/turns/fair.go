@@ -36,37 +36,35 @@ func (f *Fair[K, V]) Ready() bool { return len(f.ready) > 0 }
 // there are no more; take reports whether it took the value, or it is not wanted any more. It
 // returns whose were taken: they are passed over until Done.
 func (f *Fair[K, V]) Round(most int, take func(V) bool) (whose []K) {
-	var taken []*share[K, V]
-	for n := 0; n < most && len(f.ready) > 0; {
-		s := f.ready[0]
-		f.ready[0] = nil
-		f.ready = f.ready[1:]
+	var taken, again []*share[K, V]
+	for n := 0; n < most && len(f.ready)+len(again) > 0; {
+		from := &f.ready
+		if len(f.ready) == 0 {
+			from = &again
+		}
+		s := (*from)[0]
+		(*from)[0] = nil
+		*from = (*from)[1:]
 		var zero V
 		v := s.values[0]
 		s.values[0] = zero
 		s.values = s.values[1:]
 		if take(v) {
-			n++
-			if !s.busy {
+			if n++; !s.busy {
 				s.busy = true
 				taken = append(taken, s)
 			}
 		}
 		switch {
+		case len(s.values) > 0 && s.busy:
+			again = append(again, s)
 		case len(s.values) > 0:
 			f.ready = append(f.ready, s)
 		case !s.busy:
 			delete(f.of, s.key)
 		}
 	}
-	rest := f.ready[:0]
-	for _, s := range f.ready {
-		if !s.busy {
-			rest = append(rest, s)
-		}
-	}
-	clear(f.ready[len(rest):])
-	if f.ready = rest; len(rest) == 0 {
+	if len(f.ready) == 0 {
 		f.ready = nil
 	}
 	for _, s := range taken {

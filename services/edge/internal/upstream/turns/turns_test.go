@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -102,5 +103,32 @@ func TestThoseWhoAskTakeTurns(t *testing.T) {
 	}
 	if f.Done(third); f.Ready() || len(f.of) != 0 {
 		t.Errorf("something is left: %+v", f.of)
+	}
+}
+
+// Functions of one key run in order, whoever else has how many waiting: one that comes later is
+// next but one.
+func TestLanesTakeTurns(t *testing.T) {
+	l := NewLanes[string]()
+	var log []string
+	note := func(s string) func() { return func() { log = append(log, s) } }
+	for _, s := range []string{"a1", "a2", "a3", "a4"} {
+		if !l.TryDo(4, "a", note(s)) {
+			t.Fatal("there is room")
+		}
+	}
+	if l.TryDo(4, "b", note("-")) {
+		t.Error("there is no room")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l.Do("b", func() {
+		log = append(log, "b1")
+		l.Do("b", note("b2"))
+		l.Do("c", note("c1"))
+		l.Do("a", cancel)
+	})
+	l.Serve(ctx)
+	if want := []string{"a1", "b1", "a2", "c1", "b2", "a3", "a4"}; !slices.Equal(log, want) {
+		t.Errorf("%v, want %v", log, want)
 	}
 }

@@ -78,7 +78,7 @@ const BaseEpoch = 1000
 
 // New makes an empty mesh.
 func New(post func(exchange.Event)) *Mesh {
-	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}, away: map[string]bool{}, Wheres: filters.New(0)}
+	return &Mesh{post: post, logs: map[string]*Log{}, sessions: map[string]*Session{}, wants: map[string]int{}, away: map[string]bool{}, Wheres: filters.New(filters.Config{})}
 }
 
 var _ exchange.Mesh = (*Mesh)(nil)
