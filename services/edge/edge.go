@@ -217,7 +217,7 @@ func (e *Edge) claim(began uint64) {
 func limits(s Settings) loop.Limits {
 	return loop.Limits{
 		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
-		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, ReplayPace: s.CatchupRate, FrameTimeout: s.FrameTimeout, StuckTimeout: s.StuckTimeout,
+		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, ReplayPace: s.CatchupRate, FrameTimeout: s.FrameTimeout, StuckTimeout: s.StuckTimeout, DeadLetterRate: s.DeadLetterRate,
 	}
 }
 

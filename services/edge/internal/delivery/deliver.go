@@ -149,7 +149,7 @@ func (h *Hub) deliver(t *state.Track, m *exchange.Message, is sendq.Mark) wirev1
 	it := sendq.Delivery(m, &t.Stream, t.Kind != state.KindPlain, is)
 	if t.Cursor != nil {
 		if n := t.Cursor.Attempts(m.Seq); n > 0 {
-			if n >= h.topics.Policy(t.Topic).MaxAttempts {
+			if n >= h.topics.Policy(t.Topic).MaxAttempts && h.sessions.mayExhaust(t) {
 				h.sessions.giveUp(t, m, n, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				h.gaps.addGap(t, m.Seq, m.Seq, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 				return wirev1.Code_CODE_OK

@@ -187,6 +187,8 @@ type Limits struct {
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
 	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
+	// dead letters of a session in a second, for want of ACKs; 0: no limit
+	DeadLetterRate int
 
 	WildcardTopics int // a wildcard with ack, a session or a start other than LIVE
 	QueueMemory    int // all queues of the loop together, where it shares no budget

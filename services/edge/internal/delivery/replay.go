@@ -428,7 +428,7 @@ func (r *replayer) sendAgain(t *state.Track, m *exchange.Message) {
 	case r.hub.hasExpired(m):
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_EXPIRED)
 		return
-	case attempts >= r.hub.topics.Policy(t.Topic).MaxAttempts:
+	case attempts >= r.hub.topics.Policy(t.Topic).MaxAttempts && r.hub.sessions.mayExhaust(t):
 		r.exhausted(t, m, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		return
 	}

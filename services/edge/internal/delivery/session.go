@@ -3,6 +3,7 @@ package delivery
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -150,6 +151,23 @@ func (z *sessionKeeper) resumeTrack(t *state.Track, epoch uint64) {
 	}
 	z.hub.learnEpoch(t, epoch)
 	t.Pos = t.Cursor.Floor
+}
+
+// What waits to become a dead letter is looked at again after exhaustLater to twice that, in
+// nanoseconds, spread over so many times.
+const (
+	exhaustLater  = int64(time.Second)
+	exhaustSpread = 64
+)
+
+// mayExhaust reports whether one more message of the session may become a dead letter for want of
+// an ACK now, and counts it. Where it may not, the message waits in the window, or is sent again.
+func (z *sessionKeeper) mayExhaust(t *state.Track) bool {
+	if z.hub.lim.DeadLetterRate == 0 || t.Conn.Session.MayExhaust(z.hub.now, z.hub.lim.DeadLetterRate) {
+		return true
+	}
+	z.hub.stats.DeadLettersDelayed++
+	return false
 }
 
 // giveUp makes a message a dead letter of the session, which settles it. Without a session it is

@@ -109,6 +109,9 @@ func (v *windows) overdue(t *state.Track, e *unacked.Entry) {
 	case e.Message.ExpiresAt != 0 && e.Message.ExpiresAt <= v.hub.wall:
 		v.hub.replay.exhausted(t, e.Message, attempts, wirev1.Code_CODE_EXPIRED)
 		v.remove(t, e)
+	case t.Cursor != nil && attempts >= p.MaxAttempts && !v.hub.sessions.mayExhaust(t):
+		e.Due = v.hub.now + exhaustLater + int64(e.Seq%exhaustSpread)*exhaustLater/exhaustSpread
+		v.hub.wheel.Sooner(c.Slot, e.Due)
 	case t.Cursor != nil && attempts >= p.MaxAttempts:
 		v.hub.replay.exhausted(t, e.Message, attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		v.remove(t, e)

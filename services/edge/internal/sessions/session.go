@@ -28,6 +28,9 @@ type Session struct {
 	cursors map[string]*meshv1.SessionCursor
 	letters []*meshv1.DeadLetter
 	saveAt  int64 // 0: nothing has changed
+	// exhaustAt is when the next message may be given up for want of an ACK, less what may come at
+	// once.
+	exhaustAt int64
 	// storing are the refs of subscriptions whose first positions are being stored.
 	storing map[uint32]struct{}
 }
@@ -111,6 +114,24 @@ func (s *Session) GiveUp(m *exchange.Message, attempts uint32, why wirev1.Code, 
 		Topic: m.Topic, Epoch: m.Epoch, Seq: m.Seq, Body: slices.Clone(m.Body()), Reason: why, Attempts: attempts,
 		User: s.User, Session: s.Name, At: at,
 	})
+}
+
+// exhaustBurst is what may be given up at once, as the time that it takes at the rate.
+const exhaustBurst = 10 * int64(time.Second)
+
+// MayExhaust reports whether one more message may be given up for want of an ACK now, in
+// nanoseconds, at so many in a second, and counts it then. Ten seconds' worth may come at once, but
+// one second's worth from a connection that is new: who connects again gains nothing.
+func (s *Session) MayExhaust(now int64, rate int) bool {
+	if s.exhaustAt == 0 {
+		s.exhaustAt = now + exhaustBurst - int64(time.Second)
+	}
+	at := max(s.exhaustAt, now)
+	if at-now >= exhaustBurst {
+		return false
+	}
+	s.exhaustAt = at + int64(time.Second)/int64(rate)
+	return true
 }
 
 // HasLetters reports whether there are dead letters that were not handed in.

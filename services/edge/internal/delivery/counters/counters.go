@@ -46,7 +46,9 @@ type Stats struct {
 	StaleAcks   uint64 // entries of a wrong epoch, or for nothing that was un-ACKed
 	AckTimeouts uint64 // messages that left a window un-ACKed
 	DeadLetters uint64
-	StaleEvents uint64 // events for connections that were gone
+	// DeadLettersDelayed counts how often a message had to wait to become one.
+	DeadLettersDelayed uint64
+	StaleEvents        uint64 // events for connections that were gone
 	// messages of groups that went back unsent, because their member's client did not read
 	Recalled uint64
 

@@ -1,0 +1,129 @@
+package delivery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// nacking is a world whose session may make so many dead letters in a second, after so many
+// attempts.
+func nacking(t *testing.T, rate int, attempts uint32) *world {
+	t.Helper()
+	w := newWorld(t, Limits{DeadLetterRate: rate})
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, MaxAttempts: attempts}}})
+	w.mesh.Append("room/1")
+	return w
+}
+
+// nackAll reads what the client is sent, and Nacks room/1 up to last.
+func (c *client) nackAll(last uint64) {
+	c.take()
+	for seq := uint64(1); seq <= last; seq++ {
+		c.send(wirev1.FrameType_FRAME_TYPE_NACK, &wirev1.Nack{Topic: "room/1", Seq: seq})
+	}
+	c.take()
+}
+
+// lettersOnce checks that no message became a dead letter twice, and says how many did.
+func (w *world) lettersOnce() int {
+	w.t.Helper()
+	seen := map[uint64]bool{}
+	for _, l := range w.mesh.Letters {
+		if seen[l.GetSeq()] || l.GetReason() != wirev1.Code_CODE_ATTEMPTS_EXHAUSTED {
+			w.t.Fatalf("dead letter %v", l)
+		}
+		seen[l.GetSeq()] = true
+	}
+	return len(seen)
+}
+
+// A session that Nacks all it gets makes dead letters at the edge's rate; what waits for its turn
+// is not lost, is not sent meanwhile, and can still be ACKed.
+func TestDeadLettersHaveARate(t *testing.T) {
+	const n, rate = 30, 2
+	w := nacking(t, rate, 1)
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.pass(0)
+	for range n {
+		w.mesh.Send("room/1", "x")
+	}
+	w.pass(time.Second)
+	begun := w.now
+	c.nackAll(n)
+	c.ack("room/1", n, false)
+	for got := 0; got < n-1; got = w.lettersOnce() {
+		w.pass(time.Second)
+		since := time.Duration(w.now - begun)
+		// one second's worth at once, and what gathers while it takes its turns
+		if most := rate + int(since.Seconds())*rate + 1; w.lettersOnce() > most {
+			t.Fatalf("%d dead letters in %s, at most %d are in time", w.lettersOnce(), since, most)
+		}
+		if since > 2*time.Minute {
+			t.Fatalf("after %s only %d dead letters", since, w.lettersOnce())
+		}
+	}
+	w.pass(10 * time.Second)
+	if got := w.lettersOnce(); got != n-1 {
+		t.Errorf("%d dead letters, want %d: one was ACKed", got, n-1)
+	}
+	if floor := w.mesh.Session("client:ann", "inbox").Cursors["room/1"].GetFloor(); floor != n {
+		t.Errorf("the session stands at %d, want %d", floor, n)
+	}
+	if w.h.stats.DeadLettersDelayed == 0 || w.h.stats.DeadLetters != n-1 {
+		t.Errorf("%d dead letters, delayed %d times", w.h.stats.DeadLetters, w.h.stats.DeadLettersDelayed)
+	}
+}
+
+// However often it comes back and Nacks, each of its messages is a dead letter once in the end, and
+// none is lost.
+func TestEveryNackedMessageEndsOnce(t *testing.T) {
+	const n = 20
+	w := nacking(t, 1, 2)
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.pass(0)
+	for range n {
+		w.mesh.Send("room/1", "x")
+	}
+	for round := 1; w.lettersOnce() < n; round++ {
+		if w.pass(500 * time.Millisecond); round > 500 {
+			t.Fatalf("%d dead letters after %d connections", w.lettersOnce(), round)
+		}
+		c.nackAll(n)
+		w.pass(500 * time.Millisecond)
+		c.nackAll(n)
+		w.h.Gone(c.slot)
+		w.settle()
+		if got := w.lettersOnce(); got > 3*round {
+			t.Fatalf("%d dead letters by %d connections", got, round)
+		}
+		c = w.session()
+		c.subscribeSession("room/1")
+	}
+	w.pass(time.Second)
+	if floor := w.mesh.Session("client:ann", "inbox").Cursors["room/1"].GetFloor(); floor != n {
+		t.Errorf("the session stands at %d, want %d", floor, n)
+	}
+}
+
+// Without a limit nothing waits.
+func TestDeadLettersWithoutARate(t *testing.T) {
+	w := nacking(t, 0, 1)
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.pass(0)
+	for range 50 {
+		w.mesh.Send("room/1", "x")
+	}
+	w.pass(time.Second)
+	c.nackAll(50)
+	w.pass(time.Second)
+	if got := w.lettersOnce(); got != 50 || w.h.stats.DeadLettersDelayed != 0 {
+		t.Errorf("%d dead letters, delayed %d times: %v, counted %d", got, w.h.stats.DeadLettersDelayed, w.mesh.Letters, w.h.stats.DeadLetters)
+	}
+}
