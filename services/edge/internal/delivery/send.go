@@ -77,7 +77,8 @@ func (h *Hub) Deep(dst []uint32) []uint32 { return h.queues.Deep(dst) }
 
 // Gather appends to dst what the next write of the connection should hold. The pieces are good
 // until the hub is used again, but to Gather for other connections. There are none where all that
-// was queued has expired.
+// was queued has expired, or was dropped: the queue is empty then, else its loop would try again
+// and again.
 func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 	c := h.conns.Get(slot)
 	if c.Out.MayHaveExpired() {
@@ -88,6 +89,9 @@ func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
 	g := c.Out.Gather(dst)
 	for it := g.Next(); it != nil; it = g.Next() {
 		g.Add(it, h.idsOf(it))
+	}
+	if len(g.Pieces) == len(dst) {
+		c.Out.Compact()
 	}
 	return g.Pieces
 }

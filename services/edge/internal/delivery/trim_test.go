@@ -232,3 +232,26 @@ func TestWhoWaitsGoesOnWhereTheQueueWasTrimmed(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A queue of which everything was dropped is empty: its loop has nothing to do while the log can't
+// be read.
+func TestAQueueOfWhichAllWasDroppedIsEmpty(t *testing.T) {
+	w := newWorld(t, Limits{QueueMessages: 4})
+	c := w.connect(&wirev1.Hello{})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
+	c.expect("Subscribed 1 head=0")
+	w.mesh.Send("room/1", "named")
+	c.take()
+	w.mesh.CloseStore(true)
+	c.slow = true
+	for range 6 {
+		w.mesh.Send("room/1", "x")
+		w.settle()
+	}
+	if s := w.h.Stats(); s.Behind != 1 || s.QueuedBytes != 0 {
+		t.Fatalf("%d fell behind, %d bytes are queued", s.Behind, s.QueuedBytes)
+	}
+	if n := len(w.h.Gather(c.slot, nil)); n != 0 || w.h.Status(c.slot).Owes {
+		t.Fatalf("%d pieces to be sent, owes %v", n, w.h.Status(c.slot).Owes)
+	}
+}
