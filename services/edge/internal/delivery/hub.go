@@ -150,7 +150,7 @@ func New(cfg Config) *Hub {
 	h.native = native.Codec{Delivery: operations{h}, Rules: &h.rules, MaxFrame: h.lim.MaxFrame}
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
-	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
+	h.groups = groups{hub: h, room: membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.windows.hub, h.acks.hub = h, h
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
