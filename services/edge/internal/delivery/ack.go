@@ -92,9 +92,7 @@ func (k *acks) entry(c *state.Conn, e *ackEntry, again bool) (done bool) {
 			}
 		}
 	}
-	for _, g := range c.Groups {
-		found += k.hub.groups.ack(g, e)
-	}
+	found += k.hub.groups.ackEntry(c, e)
 	if found == 0 && !again {
 		k.hub.stats.StaleAcks++
 	}
@@ -186,7 +184,7 @@ const maxNackDelay = uint32(60 * 60 * 1000)
 func (k *acks) nack(c *state.Conn, m *wirev1.Nack) {
 	k.hub.stats.Nacks++
 	found := false
-	for _, g := range c.Groups {
+	for _, g := range k.hub.groups.concerned(c, m.GetSub()) {
 		found = k.hub.groups.nack(g, m) || found
 	}
 	ts := k.hub.topics.ByName.Get(m.GetTopic())

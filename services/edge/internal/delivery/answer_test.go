@@ -154,7 +154,7 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	if told.Runs || !other.Runs {
 		t.Fatalf("who is in the answer goes on: %v; who is not: %v", told.Runs, other.Runs)
 	}
-	a.stepUntil(t, s, func() bool { return s.Active })
+	a.stepUntil(t, s, func() bool { return s.Active && toldTracks(c) == 0 })
 	answer := sentAnswer(t, c, 2)
 	if told.Told || !told.Runs && !told.Reading {
 		t.Fatal("who is in the answer does not go on once it was sent")

@@ -477,7 +477,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.Name, f.Subscriptions.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.Len() > 0 || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
+	if h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

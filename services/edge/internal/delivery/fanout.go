@@ -22,7 +22,7 @@ const (
 // many subscribers takes several slices, and no other message overtakes it meanwhile.
 type fanout struct {
 	hub   *Hub
-	inbox walk.FIFO[inbound]
+	inbox walk.FIFO[exchange.Live]
 
 	ms      []*exchange.Message // durable ones without gaps between them
 	runs    []sendq.Run         // they make
@@ -30,7 +30,7 @@ type fanout struct {
 	expires uint64              // the first of them, Unix microseconds; 0: none does
 	ts      *state.Topic
 	at      int // next of ts.tracks
-	// wildcard subscriptions that became active lately, and may have no track at ts yet
+	// wildcard subscriptions that began lately, and may have no track at ts yet
 	joins []state.SubscriptionRef
 	// all that match: they may have no track at ts yet, or get an ephemeral message of a topic
 	// without a state of its own
@@ -44,27 +44,19 @@ type fanout struct {
 
 func (f *fanout) active() bool { return len(f.ms) > 0 }
 
-// inbound is a batch of live messages, or a subscription that begins among them.
-type inbound struct {
-	live  exchange.Live
-	start *activation
-}
-
-// slice hands on about budget deliveries and says how many it made.
+// slice hands on about budget deliveries and says how many it made. One slice of the subscriptions
+// that begin is among them, however many messages wait: between messages, never within one.
 func (f *fanout) slice(budget int) int {
-	done := 0
+	done, starts := 0, true
 	for done < budget {
 		switch {
 		case f.active():
 			done += f.step(budget-done) + 1
+		case starts && f.hub.starter.waits():
+			starts = false
+			done += f.hub.starter.slice()
 		case f.inbox.Len() == 0:
 			return done
-		case f.inbox.Peek().start != nil:
-			n, over := f.hub.starter.activate(f.inbox.Peek().start)
-			if over {
-				f.inbox.Pop()
-			}
-			done += n
 		default:
 			f.nextMessages()
 			done++
@@ -98,8 +90,8 @@ func (f *fanout) nextMessages() {
 }
 
 // findJoins finds the wildcard subscriptions that match and may have no track at the topic yet. The
-// log of them stays as it is until the messages in hand are fanned out: no subscription becomes
-// active meanwhile.
+// messages in hand were there before those that are added to the log of them meanwhile: no
+// subscription becomes active before they are fanned out.
 func (f *fanout) findJoins(m *exchange.Message) {
 	kept, wild := false, false
 	if f.ts != nil {
@@ -116,13 +108,12 @@ func (f *fanout) findJoins(m *exchange.Message) {
 	}
 }
 
-// takeUp takes what follows each other of the batches that wait. A subscription that begins stands
-// between batches, and between messages.
+// takeUp takes what follows each other of the batches that wait.
 func (f *fanout) takeUp() {
 	for f.ended = 0; len(f.ms) < fanMost; {
-		batch := f.inbox.At(f.ended).live.Messages
+		batch := f.inbox.At(f.ended).Messages
 		if f.next == len(batch) {
-			if f.ended+1 == f.inbox.Len() || f.inbox.At(f.ended+1).start != nil {
+			if f.ended+1 == f.inbox.Len() {
 				return
 			}
 			f.ended, f.next = f.ended+1, 0
@@ -145,17 +136,17 @@ func continues(m, next *exchange.Message) bool {
 func (f *fanout) fresh() bool { return f.expires == 0 || f.expires > f.hub.wall }
 
 func (f *fanout) liveDone() {
-	in, _ := f.inbox.Pop()
+	live, _ := f.inbox.Pop()
 	f.next = 0
-	f.hub.cfg.LiveDone(in.live)
+	f.hub.cfg.LiveDone(live)
 }
 
 // step goes on with the messages in hand and says how many deliveries it made.
 func (f *fanout) step(budget int) (done int) {
 	n := len(f.ms)
 	for ; len(f.joins) > 0 && done < budget; f.joins = f.joins[1:] {
-		if s := f.joins[0].Get(); s != nil && s.Active && topic.Match(s.Filter(), f.ts.Name()) {
-			f.joinTopic(s, f.ts, f.ms[0])
+		if s := f.joins[0].Get(); s != nil && topic.Match(s.Filter(), f.ts.Name()) {
+			f.joinTopic(s, f.ts, f.ms[0].Epoch, f.ms[0].Seq > 0)
 		}
 		done += 1 + f.hub.takeCost()
 	}
@@ -165,7 +156,7 @@ func (f *fanout) step(budget int) (done int) {
 			break
 		}
 		if f.ts != nil {
-			f.joinTopic(s, f.ts, f.ms[0])
+			f.joinTopic(s, f.ts, f.ms[0].Epoch, f.ms[0].Seq > 0)
 			done += 1 + f.hub.takeCost()
 		} else {
 			f.offerEphemeral(s)
@@ -208,7 +199,7 @@ func (f *fanout) finish() {
 	for ; f.ended > 0; f.ended-- {
 		f.liveDone()
 	}
-	if f.next = next; next == len(f.inbox.Peek().live.Messages) {
+	if f.next = next; next == len(f.inbox.Peek().Messages) {
 		f.liveDone()
 	}
 }
@@ -227,11 +218,16 @@ func (f *fanout) stepBack(ts *state.Topic, at int) int {
 }
 
 // joinTopic gives a wildcard subscription its track at a topic that it has none at: the topic
-// appeared after it, so it starts at seq 1, or where its session stands.
-func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, m *exchange.Message) {
-	if !s.Active {
-		return
+// appeared after it, so it starts at seq 1, or where its session stands. epoch is that of its log,
+// if logged says that it has one. A subscription that is still beginning remembers the topic.
+func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, epoch uint64, logged bool) {
+	if !f.hub.starter.hear(s, ts) && s.Active {
+		f.giveTrack(s, ts, epoch, logged)
 	}
+}
+
+// giveTrack does so at once.
+func (f *fanout) giveTrack(s *state.Subscription, ts *state.Topic, epoch uint64, logged bool) {
 	if t := f.hub.tracks.SharedBy(s, ts); t != nil {
 		f.hub.tracks.Share(t, s)
 		return
@@ -242,11 +238,11 @@ func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, m *exchange.M
 	}
 	t := f.hub.tracks.Add(s, ts)
 	s.Topics++
-	if m.Seq > 0 && !s.Headless {
-		f.hub.learnEpoch(t, m.Epoch)
+	if logged && !s.Headless {
+		f.hub.learnEpoch(t, epoch)
 	}
-	if s.Kind == state.KindSession && m.Seq > 0 {
-		f.hub.sessions.resumeTrack(t, m.Epoch)
+	if s.Kind == state.KindSession && logged {
+		f.hub.sessions.resumeTrack(t, epoch)
 	}
 	if t.Held = !s.Open; t.Held {
 		t.Behind = true

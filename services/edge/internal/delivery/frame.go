@@ -25,6 +25,10 @@ func (h *Hub) Feed(slot uint32, b []byte, budget int) (used int, more bool) {
 	return h.native.Feed(h.conns.Get(slot), b, budget)
 }
 
+// Spent is how much of budgets Feed has used so far: frames, their bytes, and the work that they
+// caused.
+func (h *Hub) Spent() uint64 { return h.native.Spent }
+
 // operations are what frames ask for, as a codec sees them: native.Delivery.
 type operations struct{ h *Hub }
 

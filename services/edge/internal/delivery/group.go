@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"slices"
-
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -17,6 +15,8 @@ import (
 type groups struct {
 	hub  *Hub
 	room *membership.Groups
+	// named is what concerned answers for one membership.
+	named [1]*state.Member
 }
 
 // join makes a member of a subscription.
@@ -28,7 +28,7 @@ func (g *groups) join(c *state.Conn, m *wirev1.Subscribe) {
 		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
 	})}
 	more := h.conns.More(c)
-	more.Groups = append(more.Groups, n)
+	more.AddMember(n)
 	c.Displaced()
 	h.stats.Subscriptions++
 }
@@ -83,12 +83,8 @@ func (g *groups) leave(n *state.Member) {
 	g.count(n)
 	g.setWaits(n, false)
 	g.moved(n)
-	more := h.conns.More(c)
-	more.Groups = slices.DeleteFunc(more.Groups, func(o *state.Member) bool { return o == n })
+	h.conns.More(c).RemoveMember(n)
 	c.Displaced()
-	if len(more.Groups) == 0 {
-		more.Groups = nil
-	}
 	h.conns.Less(c)
 	h.stats.Subscriptions--
 	h.waker.wake(c)
@@ -196,23 +192,36 @@ func (g *groups) onSent(c *state.Conn, id uint32, m *exchange.Message) {
 	g.settled(n)
 }
 
-// ack settles what an entry of an Ack covers and says how many messages that were.
-func (g *groups) ack(n *state.Member, a *ackEntry) (settled int) {
-	if a.Sub != 0 && a.Sub != n.ID {
-		return 0
+// concerned are the memberships that an answer to messages may be about: the one that it names, or
+// all. Each that is to be looked at counts.
+func (g *groups) concerned(c *state.Conn, id uint32) []*state.Member {
+	if id == 0 || len(c.Groups) == 0 {
+		g.hub.addCost(len(c.Groups))
+		return c.Groups
 	}
-	settled = n.Ack(&membership.Ack{Topic: a.Topic, Seq: a.Seq, Epoch: a.Epoch, Through: a.Through})
-	if settled > 0 {
-		g.settled(n)
+	if g.named[0] = c.MemberByID(id); g.named[0] == nil {
+		return nil
+	}
+	return g.named[:]
+}
+
+// ackEntry settles what an entry of an Ack covers and says how many messages that were. Members
+// with nothing to be ACKed are passed over.
+func (g *groups) ackEntry(c *state.Conn, a *ackEntry) (settled int) {
+	for _, n := range g.concerned(c, a.Sub) {
+		if n.CountedUnacked == 0 && n.CountedLate == 0 {
+			continue
+		}
+		if now := n.Ack(&membership.Ack{Topic: a.Topic, Seq: a.Seq, Epoch: a.Epoch, Through: a.Through}); now > 0 {
+			g.settled(n)
+			settled += now
+		}
 	}
 	return settled
 }
 
 // nack gives a message back.
 func (g *groups) nack(n *state.Member, m *wirev1.Nack) (found bool) {
-	if m.GetSub() != 0 && m.GetSub() != n.ID {
-		return false
-	}
 	if found = n.Nack(m.GetTopic(), m.GetSeq(), min(m.GetDelayMs(), maxNackDelay)); found {
 		g.settled(n)
 	}

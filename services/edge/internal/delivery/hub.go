@@ -153,11 +153,12 @@ func New(cfg Config) *Hub {
 	h.native = native.Codec{Delivery: operations{h}, Rules: &h.rules, MaxFrame: h.lim.MaxFrame}
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
-	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
+	h.groups = groups{hub: h, room: membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.windows.hub, h.acks.hub = h, h
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
+	h.starter.lines = map[exchange.Conn]*line{}
 	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
 	share := cfg.Budget
 	if share == nil {
@@ -221,7 +222,7 @@ func set[V int | uint32](v *V, otherwise V) {
 func (h *Hub) Event(e exchange.Event) (cost int) {
 	switch e := e.(type) {
 	case exchange.Live:
-		h.fan.inbox.Push(inbound{live: e})
+		h.fan.inbox.Push(e)
 	case exchange.Range:
 		h.replay.ranged(&e)
 	case exchange.Joined:
@@ -315,7 +316,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.Len() > 0 || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

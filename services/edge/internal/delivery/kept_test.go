@@ -30,7 +30,7 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"somebody who reads":   {func(h *Hub) { h.conns.Resumed = append(h.conns.Resumed, 0) }, true, false},
 		"a socket to close":    {func(h *Hub) { h.conns.Closed = append(h.conns.Closed, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
-		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(inbound{}) }, true, true},
+		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(exchange.Live{}) }, true, true},
 		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(runner{}) }, true, true},
 		"a window that opened": {func(h *Hub) { h.waker.walks.Push(waking{}) }, true, true},
 		"a job":                {func(h *Hub) { h.jobs.Push(&teardown{}) }, true, true},

@@ -63,6 +63,8 @@ func durableSession(t *testing.T, topics int) (h *Hub, k *keeper, slot uint32) {
 	h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{
 		Id: 1, Filter: "room/+", Ack: true, Start: wirev1.Start_START_SESSION,
 	}), 1)
+	for h.Work(4096) {
+	}
 	f := &flusher{h: h}
 	for i := range topics {
 		m := upstreamtest.Encode(fmt.Sprintf("room/%d", i), upstreamtest.BaseEpoch, 1, "hello")

@@ -136,3 +136,52 @@ func TestAckOfWhatIsOnItsWayAgainIsDoneInParts(t *testing.T) {
 		t.Fatalf("%d un-ACKed, %d messages go out again", c.Unacked, c.Out.Messages())
 	}
 }
+
+// Whoever has very many memberships has each entry of an Ack count for those that it concerns: one
+// if it names the subscription, all of them if it doesn't.
+func TestEntriesOfAcksCountForMemberships(t *testing.T) {
+	const members, entries = 1000, 100
+	w := newWorld(t, Limits{Subscriptions: members})
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	for i := range uint32(members) {
+		c.subscribe(&wirev1.Subscribe{Id: i + 1, Filter: "room/1", Group: fmt.Sprint("g", i)})
+	}
+	if n := len(w.h.conns.Get(c.slot).Groups); n != members {
+		t.Fatalf("%d memberships", n)
+	}
+	for name, tt := range map[string]struct {
+		sub  uint32
+		most int // entries in one go
+	}{"none named": {0, 1 + ackLooks/members}, "named": {members, entries}} {
+		ack := &wirev1.Ack{}
+		for range entries {
+			ack.Entries = append(ack.Entries, &wirev1.Ack_Entry{Topic: "room/1", Seq: 1, Sub: tt.sub})
+		}
+		frame := frameOf(t, wirev1.FrameType_FRAME_TYPE_ACK, ack)
+		for used := 0; used == 0; {
+			before := w.h.acks.serials
+			used, _ = w.h.Feed(c.slot, frame, 64)
+			if did := int(w.h.acks.serials - before); did > tt.most || used > 0 && name == "named" && did < entries {
+				t.Fatalf("%s: %d entries in one go", name, did)
+			}
+		}
+	}
+	// However many there are, one is found by its numbers, in whatever order they go.
+	conn := w.h.conns.Get(c.slot)
+	for i := uint32(1); i <= members; i += 7 {
+		n := conn.MemberByID(i)
+		if n == nil || conn.MemberByRef(n.Ref) != n {
+			t.Fatalf("membership %d is not found", i)
+		}
+		c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: i})
+		w.settle()
+		if conn.MemberByID(i) != nil || conn.MemberByRef(n.Ref) != nil {
+			t.Fatalf("membership %d is found, and has ended", i)
+		}
+	}
+	for i := range uint32(members) {
+		if n := conn.MemberByID(i + 1); (n == nil) != (i%7 == 0) || n != nil && n.ID != i+1 {
+			t.Fatalf("membership %d is %v", i+1, n)
+		}
+	}
+}

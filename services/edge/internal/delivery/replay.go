@@ -39,6 +39,7 @@ type replayer struct {
 // enqueue puts a track that is behind in line.
 func (r *replayer) enqueue(t *state.Track) {
 	r.hub.lagging.add(t)
+	t.ToldLevel = false
 	if !t.Runs && !t.Held && !t.Told {
 		t.Runs = true
 		r.runnable.Push(runner{t: t.Ref()})

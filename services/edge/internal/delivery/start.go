@@ -5,15 +5,19 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // starter begins subscriptions: it works out where each begins, answers, and makes its tracks.
 type starter struct {
 	hub      *Hub
 	pendings slab.Pool[state.Pending]
+	lines    map[exchange.Conn]*line // of connections with activations
+	turns    walk.FIFO[*line]        // the same
 }
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is
@@ -32,17 +36,94 @@ func (b *starter) storeFirst(s *state.Subscription, w *meshv1.SessionWrite) bool
 	return true
 }
 
-// activation is a subscription that becomes active. It stands among the live messages in the order
-// that the mesh sent them, because its heads are measured against those before it. Its tracks are
-// made some at a time; live messages wait meanwhile, so that none slips between.
+// activation is a subscription that becomes active: where it begins in each topic is worked out,
+// its tracks are made, it is answered, and its tracks are let out, some at a time each. Live
+// messages go on meanwhile. Nothing of a topic slips between: what comes of a topic that it matches
+// is remembered (hear), so that its track there, which waits until it was answered, reads it from
+// the log.
 type activation struct {
 	hub     *Hub
 	c       *state.Conn
 	gen     uint32 // of the connection
 	sub     state.SubscriptionRef
 	placing starts.Placing[state.TrackRef]
-	at      int  // the next of the places to make a track at
-	begun   bool // it was answered
+	made    int            // places that have their track
+	joined  int            // topics of Pending.Heard that have it, too
+	heard   []*state.Topic // those, once it was answered
+	out     int            // places, and then of heard, whose track was let out
+	others  []latecomer    // that wait for the end
+}
+
+// latecomer is a subscription that is to have a track at a topic of which something came live.
+type latecomer struct {
+	sub state.SubscriptionRef
+	ts  *state.Topic
+}
+
+// line is the activations of one connection, in the order in which they were asked for.
+type line struct {
+	at exchange.Conn
+	walk.FIFO[*activation]
+}
+
+// begin has a subscription whose heads are known become active, in its connection's turn.
+func (b *starter) begin(s *state.Subscription) {
+	at := b.hub.handle(s.Conn)
+	l := b.lines[at]
+	if l == nil {
+		l = &line{at: at}
+		b.lines[at] = l
+		b.turns.Push(l)
+	}
+	l.Push(&activation{hub: b.hub, c: s.Conn, gen: s.Conn.Gen, sub: s.Handle()})
+	if s.Begins = true; s.Wildcard {
+		b.hub.wildcards.log.Add(s.Handle())
+	}
+}
+
+// waits reports whether anything is beginning.
+func (b *starter) waits() bool { return b.turns.Len() > 0 }
+
+// slice goes on with the first activation of the next connection, and says how much it did.
+func (b *starter) slice() int {
+	l, _ := b.turns.Pop()
+	n, done := b.activate(*l.Peek())
+	if done {
+		l.Pop()
+	}
+	if l.Len() == 0 {
+		delete(b.lines, l.at)
+		return n + 1
+	}
+	b.turns.Push(l)
+	return n + 1
+}
+
+// hear remembers that something of a topic came live for a subscription that is not active yet, and
+// reports whether that is so. What a session's activation under way has taken of its cursors is
+// nobody else's, so the other subscriptions of its connection wait for its end, too.
+func (b *starter) hear(s *state.Subscription, ts *state.Topic) bool {
+	switch {
+	case !s.Active && !s.Dead && s.Pending != nil && s.Begins:
+		s.Pending.Heard = append(s.Pending.Heard, ts)
+	case s.Active && s.Kind == state.KindSession && len(b.lines) > 0:
+		l := b.lines[b.hub.handle(s.Conn)]
+		if l == nil {
+			return false
+		}
+		j := *l.Peek()
+		j.others = append(j.others, latecomer{s.Handle(), ts})
+	default:
+		return false
+	}
+	ts.Heard++
+	return true
+}
+
+// forget lets go of topics that something was heard of.
+func (b *starter) forget(ts *state.Topic) {
+	ts.Heard--
+	b.hub.letGoTopic(ts)
 }
 
 // activate goes on with an activation and says how much it did, and whether it is done.
@@ -58,29 +139,100 @@ func (b *starter) activate(j *activation) (n int, done bool) {
 			return n, false
 		}
 	}
-	if !j.placing.Done() {
-		return n, false
-	}
-	if !j.begun {
-		j.begun = true
-		b.answerAt(s, j.placing.First)
-	}
-	for n < teardownSlice && j.at < len(j.placing.Places) {
-		b.startTrack(s, &j.placing.Places[j.at])
-		j.at++
+	for ; j.placing.Done() && n < teardownSlice && j.made < len(j.placing.Places); j.made++ {
+		b.startTrack(s, &j.placing.Places[j.made])
 		n += 1 + b.hub.takeCost()
 	}
-	if j.at < len(j.placing.Places) {
+	if !j.placing.Done() || j.made < len(j.placing.Places) {
 		return n, false
 	}
+	if !s.Active && !b.becomeActive(j, s, &n) {
+		return n, false
+	}
+	return b.letAllOut(j, s, n)
+}
+
+// becomeActive makes the tracks in topics that appeared since the heads were read, some at a time,
+// and answers; false where there are more. Between the last of them and the answer nothing comes
+// live.
+func (b *starter) becomeActive(j *activation, s *state.Subscription, n *int) bool {
+	for ; j.joined < len(s.Pending.Heard); j.joined++ {
+		if *n >= teardownSlice {
+			return false
+		}
+		b.join(s, s.Pending.Heard[j.joined])
+		*n += 1 + b.hub.takeCost()
+		if s.Dead {
+			return false // it is taken apart, and undo goes on
+		}
+	}
+	j.heard, s.Pending.Heard = s.Pending.Heard, nil
 	s.Active = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
-	if s.Wildcard {
-		b.hub.wildcards.log.Add(s.Handle())
-	} else {
+	b.answerAt(s, j.placing.First)
+	if !s.Wildcard {
 		b.ownTrack(s)
 	}
-	return n + 1, true
+	return true
+}
+
+// join gives a subscription its track in a topic of which something came live.
+func (b *starter) join(s *state.Subscription, ts *state.Topic) {
+	b.hub.fan.giveTrack(s, ts, ts.Epoch, ts.Last > 0)
+}
+
+// letAllOut lets the tracks out that waited for the answer, some at a time.
+func (b *starter) letAllOut(j *activation, s *state.Subscription, n int) (did int, done bool) {
+	for ; j.out < len(j.placing.Places)+len(j.heard); j.out++ {
+		if n >= teardownSlice {
+			return n, false
+		}
+		var ts *state.Topic
+		if j.out < len(j.placing.Places) {
+			p := &j.placing.Places[j.out]
+			b.goOn(p.Shared.Get())
+			ts = b.hub.topics.ByName.Get(p.Head.Topic)
+		} else {
+			ts = j.heard[j.out-len(j.placing.Places)]
+		}
+		if ts != nil && s.Open {
+			if t := b.hub.tracks.SharedBy(s, ts); t != nil {
+				b.letOut(t, s)
+			}
+		}
+		n += 1 + b.hub.takeCost()
+	}
+	return b.end(j, n)
+}
+
+// end lets go of the topics that something was heard of, and has those subscriptions join that
+// waited for the end, some at a time.
+func (b *starter) end(j *activation, n int) (did int, done bool) {
+	for ; len(j.heard) > 0 && n < teardownSlice; n += 1 + b.hub.takeCost() {
+		ts := j.heard[len(j.heard)-1]
+		j.heard = j.heard[:len(j.heard)-1]
+		b.forget(ts)
+	}
+	for ; len(j.heard) == 0 && len(j.others) > 0 && n < teardownSlice; n += 1 + b.hub.takeCost() {
+		o := j.others[len(j.others)-1]
+		j.others = j.others[:len(j.others)-1]
+		if s := o.sub.Get(); s != nil && s.Active {
+			b.join(s, o.ts)
+			if t := b.hub.tracks.SharedBy(s, o.ts); t != nil && s.Open {
+				t.Behind = t.Behind || t.Pos < o.ts.Last
+				b.goOnBehind(t)
+			}
+		}
+		b.forget(o.ts)
+	}
+	return n + 1, len(j.heard)+len(j.others) == 0
+}
+
+// goOnBehind puts a track in line that is behind what came live.
+func (b *starter) goOnBehind(t *state.Track) {
+	if t.Behind {
+		b.hub.replay.enqueue(t)
+	}
 }
 
 // Filter implements starts.Delivery, as the others do.
@@ -106,6 +258,9 @@ func (j *activation) Hold(r state.TrackRef) (pos uint64, held bool) {
 		return 0, false
 	}
 	t.Told = true
+	if !t.Behind && t.Rank == nil {
+		t.Behind, t.ToldLevel = true, true
+	}
 	return t.Pos, true
 }
 
@@ -132,18 +287,17 @@ func (j *activation) Session() *sessions.Session { return &j.c.Session.Session }
 // undo goes on with giving up an activation whose subscription is over: tracks that it shares go
 // on, and the session has the positions again that no track has taken up.
 func (b *starter) undo(j *activation) (n int, done bool) {
-	if j.c.Gen != j.gen || j.c.Phase != state.Open {
-		return 1, true // its tracks are gone, or are going
-	}
-	for ; n < teardownSlice && j.at < len(j.placing.Places); n++ {
-		p := &j.placing.Places[j.at]
-		j.at++
+	for here := j.c.Gen == j.gen && j.c.Phase == state.Open; here && j.out < len(j.placing.Places); j.out++ {
+		if n++; n > teardownSlice {
+			return n, false
+		}
+		p := &j.placing.Places[j.out]
 		b.goOn(p.Shared.Get())
-		if p.Cursor != nil && !p.Fresh {
+		if j.out >= j.made && p.Cursor != nil && !p.Fresh {
 			j.c.Session.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
-	return n + 1, j.at == len(j.placing.Places)
+	return b.end(j, n)
 }
 
 // answerAt answers Subscribed, for a session once its first positions are stored.
@@ -210,20 +364,18 @@ func (b *starter) goOn(t *state.Track) {
 	if t == nil || !t.Told {
 		return
 	}
-	if t.Told = false; t.Behind {
-		b.hub.replay.enqueue(t)
+	if t.Told = false; t.ToldLevel {
+		t.ToldLevel, t.Behind = false, t.Pos < t.Topic.Last && t.Epoch == t.Topic.Epoch
 	}
+	t.Behind = t.Behind || t.Topic.Epoch > t.Epoch
+	b.goOnBehind(t)
 }
 
 // startTrack makes the subscription's track in one topic.
 func (b *starter) startTrack(s *state.Subscription, p *starts.Place[state.TrackRef]) {
 	ts := b.hub.topics.Get(p.Head.Topic)
-	shared := b.hub.tracks.SharedBy(s, ts)
-	if shared != nil {
+	if shared := b.hub.tracks.SharedBy(s, ts); shared != nil {
 		b.hub.tracks.Share(shared, s)
-	}
-	b.goOn(p.Shared.Get())
-	if shared != nil {
 		return
 	}
 	t := b.hub.tracks.Add(s, ts)
@@ -249,9 +401,8 @@ func (b *starter) catchUp(t *state.Track, head uint64) {
 	if t.Topic.Epoch == t.Epoch {
 		head = max(head, t.Topic.Last)
 	}
-	if t.Behind = t.Pos < head; t.Behind {
-		b.hub.replay.enqueue(t)
-	}
+	t.Behind = t.Pos < head || t.Epoch != 0 && t.Topic.Epoch > t.Epoch
+	b.goOnBehind(t)
 }
 
 // ownTrack makes the track of a subscription without wildcards whose topic has no log.

@@ -17,9 +17,24 @@ import (
 // forgetPending gives back what was needed until the subscription was open.
 func (b *starter) forgetPending(s *state.Subscription) {
 	if s.Pending != nil {
+		if len(s.Pending.Heard) > 0 { // it was over before it began
+			b.hub.jobs.Push(&forgetting{topics: s.Pending.Heard})
+			s.Pending.Heard = nil
+		}
 		b.pendings.Give(s.Pending)
 		s.Pending = nil
 	}
+}
+
+// forgetting lets go of topics that something was heard of, some at a time.
+type forgetting struct{ topics []*state.Topic }
+
+func (j *forgetting) step(h *Hub) bool {
+	for n := 0; n < teardownSlice && len(j.topics) > 0; n++ {
+		h.starter.forget(j.topics[len(j.topics)-1])
+		j.topics = j.topics[:len(j.topics)-1]
+	}
+	return len(j.topics) == 0
 }
 
 func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
@@ -93,7 +108,7 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		h.refuseSub(s, e.Err)
 	default:
 		s.Start.Heads = e.Heads
-		h.fan.inbox.Push(inbound{start: &activation{hub: h, c: c, gen: c.Gen, sub: s.Handle()}})
+		h.starter.begin(s)
 	}
 }
 

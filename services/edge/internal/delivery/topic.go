@@ -7,7 +7,7 @@ import (
 
 // letGoTopic forgets a topic that nobody needs any more.
 func (h *Hub) letGoTopic(ts *state.Topic) {
-	if ts.Tracks.Len() == 0 && ts.Exact == 0 && h.fan.ts != ts {
+	if ts.Tracks.Len() == 0 && ts.Exact+ts.Heard == 0 && h.fan.ts != ts {
 		h.replay.reads.Forget(&ts.Reads)
 		h.topics.Forget(ts)
 	}

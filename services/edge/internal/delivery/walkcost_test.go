@@ -103,7 +103,7 @@ func TestEachWalkCounts(t *testing.T) {
 		do    func(w *walked)
 	}{
 		"an ACK in a group": {walkedItems, func(w *walked) {
-			w.h.groups.ack(w.g, &ackEntry{AckEntry: frames.AckEntry{Topic: []byte("room/9"), Seq: walkedItems}})
+			w.h.groups.ackEntry(w.c, &ackEntry{AckEntry: frames.AckEntry{Topic: []byte("room/9"), Seq: walkedItems, Sub: w.g.ID}})
 		}},
 		"a NACK in a group": {walkedItems, func(w *walked) {
 			w.h.groups.nack(w.g, &wirev1.Nack{Topic: "room/9", Seq: walkedItems})

@@ -269,10 +269,10 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 		l.peers.put(p.rest, len(p.rest.bytes), fresh)
 		b = p.rest.bytes
 	}
-	before := l.hub.Frames()
+	before, spent := l.hub.Frames(), l.hub.Spent()
 	used, more := l.hub.Feed(slot, b, l.remainingShare(p))
 	frames := int(l.hub.Frames() - before)
-	l.spend(p, max(frames, len(fresh)/kib, 1))
+	l.spend(p, max(int(l.hub.Spent()-spent), len(fresh)/kib, 1))
 	l.charge(slot, frames, len(fresh))
 	if used > 0 || p.rest == nil {
 		l.peers.keep(p, b[used:])

@@ -2,10 +2,11 @@ package loop
 
 import "time"
 
-// Each connection has a share of its loop: as many frames and as many KiB in a millisecond. Without
-// that, one that floods would have its loop handle frames on a whole core, and its neighbours wait
-// for a loop that never sleeps. Who has used its share is not read for the rest of the millisecond:
-// then its socket fills, and TCP holds its client back.
+// Each connection has a share of its loop: as many frames and as many KiB in a millisecond, and a
+// frame that causes more work than a short one counts for as many as that takes. Without that, one
+// that floods would have its loop handle frames on a whole core, and its neighbours wait for a loop
+// that never sleeps. Who has used its share is not read for the rest of the millisecond: then its
+// socket fills, and TCP holds its client back.
 const (
 	share  = feedBudget
 	period = int64(time.Millisecond)

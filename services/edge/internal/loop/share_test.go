@@ -78,6 +78,34 @@ func TestAShareIsOfBytesToo(t *testing.T) {
 	}
 }
 
+// So does the work that a frame causes: an entry of an Ack takes two bytes, and is looked up.
+func TestAShareIsOfWorkToo(t *testing.T) {
+	const entries, acks = 400, 20 // each Ack takes less than 1 KiB, and most of a share
+	l, flood, neighbour, next := flooding(t, 0)
+	ack := append(make([]byte, wire.HeaderSize), bytes.Repeat([]byte{1<<3 | 2, 0}, entries)...)
+	wire.PutHeader(ack, 2*entries, wirev1.FrameType_FRAME_TYPE_ACK)
+	flood.write(bytes.Repeat(ack, acks))
+	began, pings := l.hub.Frames(), uint64(0)
+	done := func() uint64 { return l.hub.Frames() - began - pings }
+	for done() < acks {
+		before := done()
+		turnUntil(t, l, "the share is used", func() bool { return len(l.deferred) > 0 || done() == acks })
+		if did := done() - before; did > 2 {
+			t.Fatalf("%d frames in a period", did)
+		}
+		handled := l.hub.Frames()
+		neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: pings})
+		turnUntil(t, l, "the neighbour was heard", func() bool { return l.hub.Frames() > handled })
+		pings++
+		var p wirev1.Pong
+		l.turn() // which flushes
+		if neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, &p); p.GetSentAt() != pings-1 {
+			t.Fatalf("got %v", &p)
+		}
+		next()
+	}
+}
+
 // Who ends while it is put off is gone as ever, and the next one in its slot is read as ever.
 func TestConnectionsEndWhilePutOff(t *testing.T) {
 	l, flood, neighbour, next := flooding(t, 2*share)

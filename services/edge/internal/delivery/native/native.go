@@ -59,6 +59,8 @@ type Codec struct {
 	Delivery Delivery
 	Rules    *request.Rules
 	MaxFrame int // bytes of a frame's body after Hello
+	// Spent is how much of budgets Feed has used so far, in all.
+	Spent uint64
 }
 
 // Feed handles the whole frames that b begins with, at most budget short ones or about as much, and
@@ -66,7 +68,14 @@ type Codec struct {
 // caller keeps what was not used. more says that a whole frame may be left; a long Ack may be
 // handled in part, and is given again then.
 func (x *Codec) Feed(c *state.Conn, b []byte, budget int) (used int, more bool) {
-	for budget > 0 {
+	left := budget
+	used, more = x.feed(c, b, &left)
+	x.Spent += uint64(budget - left)
+	return used, more
+}
+
+func (x *Codec) feed(c *state.Conn, b []byte, left *int) (used int, more bool) {
+	for *left > 0 {
 		switch {
 		case c.Phase == state.Closing || c.Phase == state.Free:
 			return len(b), false
@@ -89,13 +98,13 @@ func (x *Codec) Feed(c *state.Conn, b []byte, budget int) (used int, more bool) 
 		}
 		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
 		done := x.frame(c, t, body)
-		budget -= x.Delivery.TakeCost()
+		*left -= x.Delivery.TakeCost()
 		if !done {
 			return used, true
 		}
 		used += wire.HeaderSize + n
 		x.Delivery.Finished(c)
-		budget -= 1 + n/BytesAsOne
+		*left -= 1 + n/BytesAsOne
 	}
 	return used, true
 }

@@ -73,7 +73,9 @@ type ConnMore struct {
 	Publishes []uint32                 // ids of publishes that are not answered
 	Session   *Session
 	Groups    []*Member
-	Claims    *claims.Held // nil: it claims nothing
+	// Of Groups, once there are many.
+	GroupByID, GroupByRef map[uint32]*Member
+	Claims                *claims.Held // nil: it claims nothing
 	// What its messages are ranked for; nil: nothing is known.
 	Profile *exchange.Profile
 	// An Ack in hand goes on at AckAt of its body, with the entry AckSerial where that is not 0.

@@ -47,7 +47,8 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	conns, tracks := &Conns{}, &Tracks{}
 	c := conns.Take()
-	fieldsOf(t, conns.More(c), []string{"ByRef"}, func(name string) { // it goes with ByID
+	fieldsOf(t, conns.More(c), []string{"ByRef", "GroupByID", "GroupByRef"}, func(name string) {
+		// these go with ByID and Groups
 		m := c.ConnMore
 		if conns.Less(c); c.ConnMore != m {
 			t.Errorf("a connection's %s is forgotten", name)

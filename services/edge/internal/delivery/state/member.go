@@ -10,14 +10,47 @@ import (
 type Member struct {
 	*membership.Member
 	Owner *Conn
+	at    int  // in Owner.Groups
 	Waits bool // has messages that wait for a window or the queue
 	Runs  bool // in line to go on
 	// Of its messages, how many Unacked and TimedOut of the connection have in them.
 	CountedUnacked, CountedLate uint32
 }
 
-// MemberByRef finds the membership that the mesh means.
+// AddMember notes a membership of the connection. Many are indexed.
+func (m *ConnMore) AddMember(n *Member) {
+	n.at = len(m.Groups)
+	if m.Groups = append(m.Groups, n); len(m.Groups) <= ManyOf {
+		return
+	}
+	added := m.Groups[n.at:]
+	if m.GroupByID == nil {
+		m.GroupByID, m.GroupByRef, added = map[uint32]*Member{}, map[uint32]*Member{}, m.Groups
+	}
+	for _, n := range added {
+		m.GroupByID[n.ID], m.GroupByRef[n.Ref] = n, n
+	}
+}
+
+// RemoveMember forgets it: the last one has its place.
+func (m *ConnMore) RemoveMember(n *Member) {
+	last := len(m.Groups) - 1
+	m.Groups[n.at] = m.Groups[last]
+	m.Groups[n.at].at = n.at
+	m.Groups[last] = nil
+	m.Groups = m.Groups[:last]
+	delete(m.GroupByID, n.ID)
+	delete(m.GroupByRef, n.Ref)
+	if last == 0 {
+		m.Groups, m.GroupByID, m.GroupByRef = nil, nil, nil
+	}
+}
+
+// MemberByRef finds the connection's membership with the ref.
 func (c *Conn) MemberByRef(ref uint32) *Member {
+	if c.GroupByRef != nil {
+		return c.GroupByRef[ref]
+	}
 	for _, n := range c.Groups {
 		if n.Ref == ref {
 			return n
@@ -26,8 +59,11 @@ func (c *Conn) MemberByRef(ref uint32) *Member {
 	return nil
 }
 
-// MemberByID finds the membership that the client means.
+// MemberByID finds the connection's membership with the client's id.
 func (c *Conn) MemberByID(id uint32) *Member {
+	if c.GroupByID != nil {
+		return c.GroupByID[id]
+	}
 	for _, n := range c.Groups {
 		if n.ID == id {
 			return n

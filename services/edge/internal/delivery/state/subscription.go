@@ -50,6 +50,8 @@ var NoSubscriptionMore = slab.None[SubscriptionMore]()
 type Pending struct {
 	Start  *starts.Start // until it begins
 	Answer frames.Subscribed
+	Heard  []*Topic // that something came live of meanwhile
+	Begins bool     // its heads are known: what comes live is to be remembered for it
 }
 
 // Filter that the client named.

@@ -25,6 +25,8 @@ type Topic struct {
 	Tracks slab.List[Track]
 	// Exact counts the subscriptions whose filter is this very topic.
 	Exact uint32
+	// Heard counts the subscriptions that are still beginning, and are to know what came live.
+	Heard uint32
 	// WildAt is how far the log of wildcards was followed: wildcard subscriptions before it have
 	// their track here.
 	WildAt uint64

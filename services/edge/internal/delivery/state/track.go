@@ -63,7 +63,9 @@ type Track struct {
 	Held         bool // its subscription is not open yet
 	// another subscription's answer says where it is: it stays there until that shares it
 	Told bool
-	Lags bool // listed as behind
+	// beside Told: it was level with the live stream, and is not behind but for that
+	ToldLevel bool
+	Lags      bool // listed as behind
 
 	// Epoch and Pos: everything up to Pos was handed on or is part of a gap. Epoch 0: nothing known
 	// yet, the next message says.

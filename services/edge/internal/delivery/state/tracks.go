@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -121,14 +122,50 @@ func (p *Tracks) Of(c *Conn, ts *Topic) []*Track {
 	return p.found
 }
 
-// SharedBy finds the track that s shares at ts.
+// SharedBy finds the track that s shares at ts. However many the connection has there, few are
+// looked at.
 func (p *Tracks) SharedBy(s *Subscription, ts *Topic) *Track {
-	for _, t := range p.Of(s.Conn, ts) {
-		if t.Kind == s.Kind && (s.Kind != KindOwn || t.First == s) {
-			return t
+	if s.Conn.ByTopic == nil {
+		for _, t := range s.Conn.Tracks.All() {
+			if t.Topic == ts && t.sharers() == sharersOf(s) {
+				return t
+			}
 		}
+		return nil
+	}
+	all := s.Conn.ByTopic[ts]
+	if i, found := placeOf(all, sharersOf(s)); found {
+		return all[i]
 	}
 	return nil
+}
+
+// sharersOf tells the tracks of a connection in one topic apart, and orders them: those of a kind
+// are shared by its subscriptions, and of KindOwn each has its own.
+func sharersOf(s *Subscription) uint64 {
+	if s.Kind != KindOwn {
+		return uint64(s.Kind)
+	}
+	return 1<<32 | uint64(s.Ref)
+}
+
+func (t *Track) sharers() uint64 {
+	if t.Kind != KindOwn {
+		return uint64(t.Kind)
+	}
+	return sharersOf(t.First)
+}
+
+// placeOf is where the track is, or belongs, among those of one topic.
+func placeOf(all []*Track, sharers uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(all, sharers, func(t *Track, sharers uint64) int { return cmp.Compare(t.sharers(), sharers) })
+}
+
+// index puts a track among those of its topic.
+func index(byTopic map[*Topic][]*Track, t *Track) {
+	all := byTopic[t.Topic]
+	i, _ := placeOf(all, t.sharers())
+	byTopic[t.Topic] = slices.Insert(all, i, t)
 }
 
 // Add gives s a track at ts; it stands nowhere yet.
@@ -150,11 +187,11 @@ func (p *Tracks) link(c *Conn, t *Track) {
 	c.Tracks.Append(p.Arrays, t)
 	switch {
 	case c.ByTopic != nil:
-		c.ByTopic[t.Topic] = append(c.ByTopic[t.Topic], t)
+		index(c.ByTopic, t)
 	case c.Tracks.Len() > ManyOf:
 		byTopic := map[*Topic][]*Track{}
 		for _, t := range c.Tracks.All() {
-			byTopic[t.Topic] = append(byTopic[t.Topic], t)
+			index(byTopic, t)
 		}
 		p.Conns.More(c).ByTopic = byTopic
 	}
@@ -170,9 +207,11 @@ func (p *Tracks) Unlink(t *Track) {
 	if c.ByTopic == nil {
 		return
 	}
-	if rest := slices.DeleteFunc(c.ByTopic[t.Topic], func(o *Track) bool { return o == t }); len(rest) > 0 {
-		c.ByTopic[t.Topic] = rest
-	} else {
+	all := c.ByTopic[t.Topic]
+	if i, found := placeOf(all, t.sharers()); found {
+		all = slices.Delete(all, i, i+1)
+	}
+	if c.ByTopic[t.Topic] = all; len(all) == 0 {
 		delete(c.ByTopic, t.Topic)
 	}
 	if c.Tracks.Len() == 0 {
