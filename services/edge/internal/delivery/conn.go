@@ -53,9 +53,12 @@ func (h *Hub) failErr(c *state.Conn, err error) {
 	h.close(c, e.Code, e.Message)
 }
 
-// refuse answers a request with an Error; the connection goes on.
+// refuse answers a request with an Error; the connection goes on. A request with id 0 is answered
+// by nothing, and counted alone.
 func (h *Hub) refuse(c *state.Conn, ref uint32, e *code.Error) {
-	h.stats.Refused.Add(e.Code, 1)
+	if h.stats.Refused.Add(e.Code, 1); ref == 0 {
+		return
+	}
 	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
 		Code: e.Code, Message: e.Message, Ref: ref, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
 	})

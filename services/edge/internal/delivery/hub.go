@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -96,8 +97,9 @@ type Hub struct {
 	groups    groups
 	ranked    rankedDelivery
 
-	jobs  jobs
-	rooms rooms
+	jobs   jobs
+	rooms  rooms
+	native native.Codec
 
 	queues *sendq.Shared // of the send queues
 	ids    []uint32      // of the subscriptions of one message
@@ -145,6 +147,7 @@ func New(cfg Config) *Hub {
 		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 		Unknown: cfg.Unknown, Fits: h.fits,
 	}
+	h.native = native.Codec{Delivery: operations{h}, Rules: &h.rules, MaxFrame: h.lim.MaxFrame}
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
 	h.groups = groups{h, membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}

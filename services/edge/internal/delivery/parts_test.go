@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -42,7 +43,7 @@ func TestQueuesAreCountedBySize(t *testing.T) {
 func TestFramesAreTakenInParts(t *testing.T) {
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
 	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
-	long := frameOf(t, wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{Id: 5, Token: string(make([]byte, 8*bytesAsOne))})
+	long := frameOf(t, wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{Id: 5, Token: string(make([]byte, 8*native.BytesAsOne))})
 	for _, one := range []struct {
 		frame        []byte
 		budget, want int

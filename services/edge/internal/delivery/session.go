@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -158,7 +159,7 @@ func (z *sessionKeeper) giveUp(t *state.Track, m *exchange.Message, attempts uin
 		return
 	}
 	z.hub.stats.DeadLetters++
-	z.hub.addCost(len(m.Body()) / bytesAsOne * itemsPerUnit)
+	z.hub.addCost(len(m.Body()) / native.BytesAsOne * itemsPerUnit)
 	t.Conn.Session.GiveUp(m, attempts, why, z.hub.wall)
 	t.Cursor.Settle(m.Seq, m.Seq)
 	z.cursorChanged(t)
