@@ -34,6 +34,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -136,6 +137,7 @@ func (e *Edge) assemble() error {
 	}
 	loops, err := loop.NewAll(loop.Config{
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
+		Kept:   kept.Config{Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops), Clients: kept.NewClients(int64(s.ClientMemory))},
 		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,

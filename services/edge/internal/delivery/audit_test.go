@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 )
@@ -44,11 +45,11 @@ type auditor struct {
 	// out are the messages in the queue of the connection in hand.
 	out map[waitingFor]int
 
-	conns, subs, tracks, pinned, unacked, stuck, queued, pendings, sharers, trackMores, queues int
-	held                                                                                       int64
-	topics, exact                                                                              map[*state.Topic]int
-	wild                                                                                       map[*state.Filter]int
-	mores                                                                                      int
+	conns, subs, tracks, pinned, unacked, stuck, queued, pendings, sharers, trackMores, queues, kept int
+	held                                                                                             int64
+	topics, exact                                                                                    map[*state.Topic]int
+	wild                                                                                             map[*state.Filter]int
+	mores                                                                                            int
 }
 
 // is fails unless a count is what it should be.
@@ -69,6 +70,7 @@ func (a *auditor) holds(c *state.Conn, what string, ok bool) {
 func (a *auditor) conn(c *state.Conn) {
 	a.t.Helper()
 	a.conns++
+	kept := a.kept
 	queued := a.queue(c)
 	waiting, unacked, timedOut := 0, 0, 0
 	for i := range c.Tracks.Len() {
@@ -105,6 +107,7 @@ func (a *auditor) conn(c *state.Conn) {
 	a.holds(c, "its window is kept", c.Unacked <= c.Window)
 	a.unacked += unacked
 	a.subscriptions(c)
+	a.is(c, "bytes kept for it", int(a.h.kept.Of(c.Slot)), a.kept-kept)
 	a.index(c)
 	if m := c.ConnMore; m != state.NoConnMore {
 		a.mores++
@@ -233,7 +236,7 @@ func (a *auditor) window(c *state.Conn, t *state.Track) {
 		return
 	}
 	a.holds(c, "a window has something in it", !w.IsEmpty())
-	n, last := 0, uint64(0)
+	n, bytes, last := 0, 0, uint64(0)
 	for i, e := range w.Live() {
 		a.holds(c, "a window is in order", e.Seq > last)
 		last = e.Seq
@@ -242,6 +245,7 @@ func (a *auditor) window(c *state.Conn, t *state.Track) {
 			continue
 		}
 		n++
+		bytes += unacked.Kept(e.Message)
 		out := a.out[waitingFor{t: t, m: e.Message}]
 		if e.Queued {
 			a.is(c, "a message that is on its way is in the queue", out, 1)
@@ -255,6 +259,8 @@ func (a *auditor) window(c *state.Conn, t *state.Track) {
 		a.holds(c, "what is before a window was removed", w.At(i).Message == nil)
 	}
 	a.is(c, "un-ACKed of "+t.Topic.Name(), int(t.Unacked), n)
+	a.is(c, "bytes of the window of "+t.Topic.Name(), w.Bytes(), bytes)
+	a.kept += bytes
 	a.holds(c, "there is a window where messages are ACKed", t.ACK)
 	a.holds(c, "a track's own window is kept", t.Window == 0 || t.Unacked <= uint32(t.Window) || t.Cursor != nil || t.Rank != nil || len(t.Also) > 0)
 }
@@ -385,6 +391,7 @@ func (a *auditor) subscriptions(c *state.Conn) {
 		}
 		if s.SubscriptionMore != state.NoSubscriptionMore {
 			a.sharers++
+			a.kept += int(s.Kept)
 			a.holds(c, "SubscriptionMore is kept for something", s.Wildcard || s.Filtered || s.Where != 0 || s.TopK != 0)
 		}
 		if s.Wildcard {
@@ -435,6 +442,7 @@ func (a *auditor) totals() {
 		{"connections", int(s.Connections), a.conns},
 		{"subscriptions", int(s.Subscriptions), a.subs},
 		{"un-ACKed", int(s.Unacked), a.unacked},
+		{"kept bytes", int(s.KeptBytes), a.kept},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
 		{"stuck", int(s.Stalled), a.stuck},
 		{"ranges in hand", h.replay.pinned, a.pinned},

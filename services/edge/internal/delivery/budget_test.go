@@ -191,7 +191,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 	if got := h.Stats().RTT.Counts; got[4] != n {
 		t.Fatalf("round trips are counted as %v", got)
 	}
-	off := h.links.Book().Bytes() + h.conns.Slab.Bytes() + h.subs.Slab.Bytes() + h.tracks.Slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.Slab.Bytes()
+	off := h.links.Book().Bytes() + h.conns.Slab.Bytes() + h.subs.Slab.Bytes() + h.tracks.Slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.Slab.Bytes() + h.kept.Memory()
 	per := (heap() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {
@@ -229,6 +229,30 @@ func BenchmarkFanOut(b *testing.B) {
 		for h.Work(4096) {
 		}
 		f.flush()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
+}
+
+// A message to 1,000 subscribers, and the ACK of each.
+func BenchmarkFanOutAcked(b *testing.B) {
+	const conns = 1000
+	h, slots := crowd(b, conns, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})
+	f := &flusher{h: h}
+	frame := upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, 1, "hello, world")
+	b.ReportAllocs()
+	for seq := uint64(1); b.Loop(); seq++ {
+		m := &exchange.Message{Topic: frame.Topic, Epoch: frame.Epoch, Seq: seq, Frame: frame.Frame}
+		h.Event(exchange.Live{Messages: []*exchange.Message{m}})
+		for h.Work(4096) {
+		}
+		f.flush()
+		ack := frameOf(b, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: seq, Sub: 1}}})
+		for _, slot := range slots {
+			h.Feed(slot, ack, 1)
+		}
+	}
+	if n := h.Stats().Unacked; n != 0 {
+		b.Fatalf("%d are un-ACKed", n)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
 }

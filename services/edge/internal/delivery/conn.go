@@ -13,6 +13,7 @@ import (
 // already, and the reason is queued.
 func (h *Hub) Open() (slot, gen uint32) {
 	c := h.conns.Take()
+	h.kept.Open(c.Slot)
 	c.Phase, c.Heard = state.Fresh, h.ms
 	c.Deadline = h.now + int64(h.lim.HandshakeTimeout)
 	h.wheel.Set(c.Slot, c.Deadline)
@@ -28,6 +29,10 @@ func (h *Hub) Refuse(slot uint32, why *code.Error) { h.failErr(h.conns.Get(slot)
 
 // CutOff counts a connection that was closed without a word, and never opened.
 func (h *Hub) CutOff(why wirev1.Code) { h.stats.Closes.Add(why, 1) }
+
+// clientOf names the client of a connection; "": it gave no name. It is good until the connection
+// ends.
+func (h *Hub) clientOf(slot uint32) string { return h.conns.Get(slot).ClientID }
 
 // Gen is the present generation of a slot, for telling stale events.
 func (h *Hub) Gen(slot uint32) uint32 {

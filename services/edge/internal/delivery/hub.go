@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -47,6 +48,9 @@ type Config struct {
 	Limits  Limits
 	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
 	Budget *budget.Share
+	// Kept is what connections may have kept for them beside their queues; the hub fills in Name
+	// where that is nil.
+	Kept kept.Config
 	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
 	// microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
@@ -88,6 +92,7 @@ type Hub struct {
 
 	tracks    state.Tracks
 	windows   windows
+	kept      *kept.Accounts // of connections
 	acks      acks
 	fan       fanout
 	replay    replayer
@@ -155,6 +160,10 @@ func New(cfg Config) *Hub {
 	h.rooms = newRooms(h)
 	h.groups = groups{hub: h, room: membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.windows.hub, h.acks.hub = h, h
+	if cfg.Kept.Name == nil {
+		cfg.Kept.Name = h.clientOf
+	}
+	h.kept = kept.New(cfg.Kept)
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
 	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h

@@ -82,6 +82,7 @@ var roomTopics = []string{"room/0", "room/1", "room/2"}
 func TestEveryMessageOnceAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue"), ReadBytes: rapid.IntRange(50, 400).Draw(t, "read")})
+		w.keep(t)
 		var all []*follower
 		sent := map[string]uint64{}
 		publish := func(live bool) {
@@ -205,6 +206,7 @@ type spot struct {
 func TestSessionSeesEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Limits{QueueMessages: rapid.IntRange(1, 12).Draw(t, "queue")})
+		w.keep(t)
 		filter := rapid.SampledFrom([]string{"room/1", "room/+"}).Draw(t, "filter")
 		names := []string{"room/1"}
 		if filter != names[0] {

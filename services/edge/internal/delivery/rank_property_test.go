@@ -80,6 +80,7 @@ func TestRankedMessagesComeOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory := rapid.SampledFrom([]int{0, 4000, 20_000}).Draw(t, "memory")
 		w := rankedWorld(t, Limits{QueueMessages: rapid.IntRange(1, 99).Draw(t, "queue"), QueueMemory: memory}, rapid.Uint32Range(1, 6).Draw(t, "most"))
+		w.keep(t)
 		var clients []*heard
 		oldest := map[string]uint64{}
 		for i := range rapid.IntRange(1, 3).Draw(t, "connections") {

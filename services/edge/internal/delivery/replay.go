@@ -134,6 +134,9 @@ func (r *replayer) roomToRead(t *state.Track) replay.Room {
 
 // ranged takes a range that was read, for all who wait for it.
 func (r *replayer) ranged(e *exchange.Range) {
+	if waiting := r.hub.windows.again.Arrived(e.Topic, e.From); len(waiting) > 0 {
+		r.hub.jobs.Push(&refilling{e: e, waiting: waiting})
+	}
 	ts := r.hub.topics.ByName.Get(e.Topic)
 	if ts == nil {
 		return

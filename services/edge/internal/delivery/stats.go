@@ -15,7 +15,7 @@ import (
 // all of it is 0.
 func (h *Hub) InUse() map[string]int {
 	return map[string]int{
-		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "ranges": h.replay.pinned,
+		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "kept bytes": int(h.kept.Bytes()), "ranges": h.replay.pinned,
 		"subscriptions": h.subs.Slab.Taken(), "subscriptions with wildcards": h.subs.Mores.Taken(), "positions": h.tracks.Slab.Taken(), "parts of positions": h.tracks.Mores.Taken(), "beginnings": h.starter.pendings.Taken(),
 		"parts of connections": h.conns.Mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.Slab.Taken(), "reads": h.replay.reads.Topics(),
 		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
@@ -26,7 +26,7 @@ func (h *Hub) InUse() map[string]int {
 func (h *Hub) Stats() counters.Stats {
 	s := h.stats
 	s.Stats = h.links.Stats()
-	s.Topics = int64(h.topics.ByName.Len())
+	s.Topics, s.KeptBytes = int64(h.topics.ByName.Len()), h.kept.Bytes()
 	s.QueuedBytes, s.BudgetBytes = h.queues.Bytes(), h.queues.Budget().Used()
 	s.KernelBytes, s.Stalled = h.queues.KernelBytes()
 	s.QueuesBySize[0] = int64(h.queues.InUse())

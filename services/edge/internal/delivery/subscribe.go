@@ -3,6 +3,7 @@ package delivery
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -50,6 +51,11 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 		h.groups.join(c, m)
 		return
 	}
+	bytes := starts.Kept(m)
+	if bytes > 0 && !h.kept.Fits(c.Slot, bytes) {
+		h.refuse(c, m.GetId(), noMemory)
+		return
+	}
 	c.NextRef++
 	s := h.subs.Slab.Take()
 	s.SubscriptionMore = state.NoSubscriptionMore
@@ -66,6 +72,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	h.stats.Subscriptions++
 	if s.Wildcard {
 		h.wildcards.subscribe(s, m.GetFilter())
+		h.keepFor(s, bytes)
 	} else {
 		ts := h.topics.Get(m.GetFilter())
 		ts.Exact++
@@ -106,9 +113,26 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		h.mesh.Join(h.handle(c), s.Ref, s.Filter(), false, 0)
 	case e.Err != nil:
 		h.refuseSub(s, e.Err)
+	case s.Wildcard && !h.kept.Fits(c.Slot, len(e.Heads)*starts.HeadBytes):
+		h.refuseSub(s, noMemory)
 	default:
+		if s.Wildcard {
+			h.keepFor(s, len(e.Heads)*starts.HeadBytes)
+		}
 		s.Start.Heads = e.Heads
 		h.starter.begin(s)
+	}
+}
+
+// noMemory refuses what the edge would have to keep too much for.
+var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, or its client, as it may (--connection-memory, --client-memory)")
+
+// keepFor charges what is kept for a subscription with wildcards until it is gone: its positions,
+// and the topics that it began with.
+func (h *Hub) keepFor(s *state.Subscription, bytes int) {
+	if bytes != 0 {
+		s.SubscriptionMore.Kept += uint32(bytes)
+		h.kept.Charge(s.Conn.Slot, bytes)
 	}
 }
 
@@ -131,6 +155,7 @@ func (h *Hub) forgetSub(s *state.Subscription) {
 	h.starter.forgetPending(s)
 	h.subs.Remove(s.Conn, s)
 	if s.Wildcard {
+		h.keepFor(s, -int(s.SubscriptionMore.Kept))
 		h.wildcards.unsubscribe(s)
 	} else {
 		s.Topic.Exact--

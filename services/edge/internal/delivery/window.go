@@ -1,17 +1,25 @@
 package delivery
 
 import (
+	"strings"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
+	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 )
+
+// refillSlice is how many messages of a window are looked at where a range has come.
+const refillSlice = 1024
 
 // windows follow messages from when they are queued until they are ACKed.
 type windows struct {
-	hub  *Hub
-	pool unacked.Pool
+	hub   *Hub
+	pool  unacked.Pool
+	again replay.Again[state.TrackRef] // released, and due
 }
 
 // add puts a message that was just queued into the windows.
@@ -20,13 +28,14 @@ func (v *windows) add(t *state.Track, m *exchange.Message, attempt uint16) {
 		v.hub.tracks.More(t).Win = v.pool.Take()
 	}
 	t.Win.Add(m, attempt)
-	v.counted(t, 1)
+	v.counted(t, 1, unacked.Kept(m))
 }
 
-func (v *windows) counted(t *state.Track, sign int) {
-	t.Unacked += uint32(sign)
-	t.Conn.Unacked += uint32(sign)
-	v.hub.stats.Unacked += int64(sign)
+func (v *windows) counted(t *state.Track, n, bytes int) {
+	t.Unacked += uint32(n)
+	t.Conn.Unacked += uint32(n)
+	v.hub.stats.Unacked += int64(n)
+	v.hub.kept.Charge(t.Conn.Slot, bytes)
 }
 
 // remove takes an entry out of the windows.
@@ -34,8 +43,9 @@ func (v *windows) remove(t *state.Track, e *unacked.Entry) {
 	if e.Queued && e.Sends > 0 {
 		v.killAgain(t, e.Seq)
 	}
+	bytes := unacked.Kept(e.Message)
 	t.Win.Remove(e)
-	v.counted(t, -1)
+	v.counted(t, -1, -bytes)
 	v.giveEmpty(t)
 	v.hub.waker.wake(t.Conn)
 }
@@ -98,6 +108,81 @@ func (v *windows) onSent(c *state.Conn, t *state.Track, m *exchange.Message) {
 	}
 	e.Sent(v.hub.now + int64(v.hub.topics.Policy(t.Topic).AckTimeout))
 	v.hub.wheel.Sooner(c.Slot, e.Due)
+	if !v.hub.kept.WindowsFit(c.Slot) {
+		v.hub.stats.Released++
+		v.counted(t, 0, -t.Win.Release(e))
+	}
+}
+
+// fetch has the log asked for a message that is due and was released, and for what follows it. What
+// does not come is asked for again when it is looked at next.
+func (v *windows) fetch(t *state.Track, e *unacked.Entry) {
+	e.Wanted = true
+	v.hub.wait(t, e)
+	if name := t.Topic.Name(); !t.Win.Fetching {
+		t.Win.Fetching = true
+		if name = strings.Clone(name); v.again.Wait(name, e.Seq, t.Ref()) {
+			v.hub.stats.LogReads++
+			v.hub.mesh.Read(v.hub.cfg.Loop, name, t.Epoch, e.Seq, 0, v.hub.lim.ReadBytes)
+		}
+	}
+}
+
+// refilling gives a range to those who wait for released messages of it, some at a time.
+type refilling struct {
+	e       *exchange.Range
+	waiting []state.TrackRef
+}
+
+func (j *refilling) step(h *Hub) bool {
+	for n := 0; n < fanSlice && len(j.waiting) > 0; n += 1 + h.takeCost() {
+		t := j.waiting[0].Get()
+		if j.waiting = j.waiting[1:]; t != nil && t.Win != nil {
+			h.windows.refill(t, t.Win, j.e)
+		}
+	}
+	return len(j.waiting) == 0
+}
+
+// refill goes on with the released messages of a track that are due, as far as a range of the log
+// says what became of them. One that retention took is lost.
+func (v *windows) refill(t *state.Track, w *unacked.Window, e *exchange.Range) {
+	w.Fetching = false
+	if e.Err != nil || e.Epoch != t.Epoch || t.Conn.Phase != state.Open {
+		return
+	}
+	last := e.Oldest - 1
+	if n := len(e.Messages); n > 0 {
+		last = e.Messages[n-1].Seq
+	}
+	for i, n := w.From(e.From), 0; t.Win == w && i < w.End() && n < refillSlice && w.At(i).Seq <= last; i, n = i+1, n+1 {
+		v.hub.addCost(itemsPerUnit)
+		x := w.At(i)
+		if x.Message == nil || !x.Wanted {
+			continue
+		}
+		if m, _ := ranked.Find(e, x.Seq); m != nil {
+			v.counted(t, 0, w.Refill(x, m))
+			v.overdue(t, x)
+			continue
+		}
+		v.lost(t, x)
+	}
+}
+
+// lost ends the wait for a message that was sent and can't be sent again, for retention took it.
+// Of a session it would become a dead letter some time, so that the client is told; without one it
+// is let go as if it had been sent as often as it may be.
+func (v *windows) lost(t *state.Track, e *unacked.Entry) {
+	if t.Cursor == nil {
+		v.park(t, e, uint32(e.Attempt)+1)
+		return
+	}
+	v.hub.stats.Drops.Add(wirev1.Code_CODE_RETENTION, 1)
+	t.Cursor.Settle(e.Seq, e.Seq)
+	v.hub.sessions.cursorChanged(t)
+	v.hub.control(t.Conn, wirev1.FrameType_FRAME_TYPE_PROGRESS, v.hub.gaps.progress(t, e.Seq, e.Seq, wirev1.Code_CODE_RETENTION))
+	v.remove(t, e)
 }
 
 // overdue does what must happen to a message that was not ACKed in time, or whose Nack's delay is
@@ -106,6 +191,8 @@ func (v *windows) overdue(t *state.Track, e *unacked.Entry) {
 	p, c := v.hub.topics.Policy(t.Topic), t.Conn
 	attempts := uint32(e.Attempt) + 1
 	switch {
+	case t.Win.IsReleased(e):
+		v.fetch(t, e)
 	case e.Message.ExpiresAt != 0 && e.Message.ExpiresAt <= v.hub.wall:
 		v.hub.replay.exhausted(t, e.Message, attempts, wirev1.Code_CODE_EXPIRED)
 		v.remove(t, e)
@@ -154,7 +241,7 @@ func (v *windows) drop(t *state.Track) {
 	if t.Cursor != nil {
 		w.KeepAttempts(t.Cursor)
 	}
-	v.counted(t, -int(t.Unacked))
+	v.counted(t, -int(t.Unacked), -w.Bytes())
 	v.hub.addCost(w.End())
 	t.Conn.TimedOut -= min(t.Conn.TimedOut, uint32(w.Parked()))
 	w.Clear()

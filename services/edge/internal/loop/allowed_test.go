@@ -27,7 +27,7 @@ import (
 // there is no epoll.
 var onLoop = []string{
 	"admin", "claims", "delivery", "delivery/counters", "delivery/native", "delivery/sendq", "delivery/state", "delivery/unacked", "departure", "frames", "gaps", "replay", "sessions", "starts", "wildcards", "groups/membership", "ranking/ranked", "presence", "request", "walk", "loop", "mailbox", "cursor", "audit/eventring", "audit/report", "sys/poll", "sys/uring", "sys/wheel", "sys/slab", "tls/record",
-	"limits/admission", "limits/budget", "limits/linkhealth", "limits/proxyproto",
+	"limits/admission", "limits/budget", "limits/kept", "limits/linkhealth", "limits/proxyproto",
 }
 
 // offLoop are functions of these packages that other goroutines call: before the loop runs, after
@@ -38,7 +38,7 @@ var offLoop = []string{
 	"poll.NewEpoll", "poll.OpenEpoll", "poll.open", "poll.Wake", "poll.newTimer", "poll.Tick", "poll.Listen",
 	"poll.Bind", "poll.bind", "poll.resolve", "poll.hasIPv6", "poll.sockaddr", "poll.stream", "poll.CPUs", "poll.Pin",
 	"poll.MostFiles", "admission.New", "admission.newBucket", "admission.newCounts", "admission.newRates", "admission.ParsePrefixes", "admission.parsePrefix",
-	"linkhealth.ParseMode", "linkhealth.NewGate", "linkhealth.newRecent", "record.Prepare", "record.Server", "record.Handshake", "record.State", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "poll.set",
+	"linkhealth.ParseMode", "linkhealth.NewGate", "linkhealth.newRecent", "record.Prepare", "record.Server", "record.Handshake", "record.State", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "kept.NewClients", "poll.set",
 }
 
 // forbidden is what no allow-list may grow to hold.

@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
@@ -72,6 +73,8 @@ type Config struct {
 	// FrameMemory is how many bytes of frames and TLS records may be kept that have not come whole;
 	// 0: no limit.
 	FrameMemory int
+	// Kept bounds what each connection may have kept beside its queue, and all of a loop together.
+	Kept kept.Config
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool
 	// TLSOnly refuses clients without TLS, but for routers with a ticket.
@@ -142,7 +145,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 		ring = cfg.Events[cfg.Index]
 	}
 	l.hub = delivery.New(delivery.Config{
-		Events: ring, Budget: cfg.budget,
+		Events: ring, Budget: cfg.budget, Kept: cfg.Kept,
 		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate, Origin: l.origin,
 	})

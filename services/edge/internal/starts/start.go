@@ -21,6 +21,27 @@ type Start struct {
 	byTopic  map[string]*wirev1.Position // of Positions, by topics that are not placed yet
 }
 
+const (
+	// HeadBytes is about what is kept for each topic that a subscription with wildcards begins
+	// with: its head, until the subscription is open, and then a position.
+	HeadBytes = 512
+	// positionBytes is about what is kept for each position of a Subscribe beside its topic's name,
+	// the entry by which it is found included.
+	positionBytes = 256
+)
+
+// Kept is about how many bytes are kept for the positions of a Subscribe with wildcards; without
+// them it has one position at most, which counts as none.
+func Kept(m *wirev1.Subscribe) (bytes int) {
+	if !topic.IsFilter(m.GetFilter()) {
+		return 0
+	}
+	for _, p := range m.GetPositions() {
+		bytes += positionBytes + len(p.GetTopic())
+	}
+	return bytes
+}
+
 // Of is what a Subscribe asks for.
 func Of(m *wirev1.Subscribe) *Start {
 	st := &Start{

@@ -14,6 +14,7 @@ type Stats struct {
 	// with a subscription of their own, or durable and seen under a wildcard
 	Topics      int64
 	Unacked     int64 // messages in windows now
+	KeptBytes   int64 // kept for connections beside their queues
 	QueuedBytes int64 // in send queues now
 	BudgetBytes int64 // of the budget, used now
 	// of them, what the kernel holds for sockets that are stalled
@@ -45,6 +46,7 @@ type Stats struct {
 	Nacks       uint64
 	StaleAcks   uint64 // entries of a wrong epoch, or for nothing that was un-ACKed
 	AckTimeouts uint64 // messages that left a window un-ACKed
+	Released    uint64 // messages in windows whose bytes are not kept
 	DeadLetters uint64
 	// DeadLettersDelayed counts how often a message had to wait to become one.
 	DeadLettersDelayed uint64

@@ -39,6 +39,7 @@ type SubscriptionMore struct {
 	Topics uint32 // tracks at topics that it did not name
 	Where  uint32 // number of its content filter; 0: not known yet
 	TopK   uint32 // of the best; 0: it is not ranked
+	Kept   uint32 // bytes that its connection is charged
 	// Joined is the serial of the window of ephemeral candidates that it joined last.
 	Joined uint64
 }

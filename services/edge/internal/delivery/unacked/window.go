@@ -15,7 +15,18 @@ type Window struct {
 	entries []Entry
 	head    int      // what is before it was removed
 	parked  []uint64 // were removed un-ACKed by timeout, and wait for the session's next connection
+	bytes   int      // of all messages, as Kept has them
+	// released stands for each message whose bytes are not kept any more; nil: there was none.
+	released *exchange.Message
+	// Fetching says that such messages are being read from the log again.
+	Fetching bool
 }
+
+// entryBytes is what an entry takes, twice where the window grows.
+const entryBytes = 64
+
+// Kept is how much memory the window keeps for a message, in bytes, with all that came with it.
+func Kept(m *exchange.Message) int { return entryBytes + max(len(m.Frame), int(m.Block)) + len(m.Mesh) }
 
 // Entry is one message. One without a Message is the place of a message that was removed.
 type Entry struct {
@@ -26,6 +37,7 @@ type Entry struct {
 	Sends   uint8 // on this connection
 	Queued  bool
 	Nacked  bool
+	Wanted  bool // it is due, and was released: it is sent again once it was read
 }
 
 // Sent notes that the bytes of the message have left for the kernel, and that it is due then.
@@ -39,6 +51,33 @@ func (e *Entry) Again() { e.Attempt, e.Due, e.Queued = e.Attempt+1, 0, true }
 
 // TakeBack notes that a message that was queued once more is not, to be tried again when it is due.
 func (e *Entry) TakeBack() { e.Queued, e.Attempt = false, e.Attempt-min(e.Attempt, 1) }
+
+// Bytes is how much memory the window keeps.
+func (w *Window) Bytes() int { return w.bytes }
+
+// Release lets go of the bytes of an entry's message, which keeps its place, and says how many they
+// were.
+func (w *Window) Release(e *Entry) (bytes int) {
+	bytes = Kept(e.Message) - entryBytes
+	if w.released == nil {
+		w.released = &exchange.Message{}
+	}
+	w.released.Epoch = e.Message.Epoch // that of all: with a new epoch a window is cleared
+	e.Message = w.released
+	w.bytes -= bytes
+	return bytes
+}
+
+// IsReleased reports whether the bytes of an entry's message are not kept.
+func (w *Window) IsReleased(e *Entry) bool { return e.Message != nil && e.Message == w.released }
+
+// Refill gives a released entry its message again, and says how many bytes that is.
+func (w *Window) Refill(e *Entry, m *exchange.Message) (bytes int) {
+	e.Message, e.Wanted = m, false
+	bytes = Kept(m) - entryBytes
+	w.bytes += bytes
+	return bytes
+}
 
 // Live are the entries in use: the first and the last of them have messages.
 func (w *Window) Live() []Entry { return w.entries[w.head:] }
@@ -101,6 +140,7 @@ func (w *Window) Add(m *exchange.Message, attempt uint16) {
 		clear(w.entries[n:])
 		w.entries, w.head = w.entries[:n], 0
 	}
+	w.bytes += Kept(m)
 	at := len(w.entries)
 	for at > w.head && w.entries[at-1].Seq > m.Seq { // ranked ones come in any order
 		at--
@@ -115,6 +155,7 @@ func (w *Window) Add(m *exchange.Message, attempt uint16) {
 
 // Remove takes a message out.
 func (w *Window) Remove(e *Entry) {
+	w.bytes -= Kept(e.Message)
 	e.Message = nil
 	for w.head < len(w.entries) && w.entries[w.head].Message == nil {
 		w.head++
@@ -131,6 +172,7 @@ func (w *Window) Remove(e *Entry) {
 func (w *Window) Clear() {
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil
+	w.bytes, w.Fetching = 0, false
 }
 
 // Park notes that a message is removed un-ACKed: an ACK may still come.

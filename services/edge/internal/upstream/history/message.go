@@ -5,6 +5,7 @@ package history
 import (
 	"bytes"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -101,6 +102,9 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 		dst = append(dst, m)
 	}
 	endRun(messages[first:])
+	for i := range messages {
+		messages[i].Block = uint32(cap(frames) + cap(messages)*int(unsafe.Sizeof(exchange.Message{})))
+	}
 	return dst
 }
 
