@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 )
 
 // heldMark is stored with a group, as if it were a filter, for as long as it has a dispatcher: who
@@ -37,13 +37,22 @@ type dispatcher struct {
 	start      exchange.GroupStart
 	// when the heads, which could not be had, are asked for again; zero: they are waited for, or
 	// there
-	joinAt  time.Time
-	begun   bool // the core knows where it stands
-	open    bool // and that is stored
-	waiting []said
-	empty   time.Time // since when it has no members
-	saveAt  time.Time
-	counted assignment.Stats
+	joinAt time.Time
+	// answered: the heads came, and are taken in their turn
+	answered bool
+	begun    bool // the core knows where it stands
+	open     bool // and that is stored
+	waiting  []said
+	timed    pace.Timed[timed]
+	hears    *audience
+	place    int       // in hears.all
+	busy     bool      // in Groups.busy
+	empty    time.Time // since when it has no members; zero: it has
+	renewAt  time.Time // zero: it is being renewed
+	savedAt  time.Time // last
+	saveAt   time.Time // zero: nothing has changed
+	auditAt  time.Time // zero: it has no members
+	counted  assignment.Stats
 }
 
 // said is what a member's edge said, and waits for the dispatcher to open.
@@ -59,8 +68,9 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	g.lastSlot++
 	d := &dispatcher{
 		of: s, conn: exchange.Conn{Loop: g.cfg.Loop, Slot: g.lastSlot, Gen: 1}, generation: granted.GetGeneration(), granted: granted,
-		began: g.now, until: asked.Add(g.cfg.Lease), empty: g.now,
+		began: g.now, until: asked.Add(g.cfg.Lease), renewAt: g.renewAt(asked),
 	}
+	d.timed.Of = d
 	var first *member
 	for _, m := range s.members {
 		if first == nil || m.id < first.id {
@@ -72,7 +82,8 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	}
 	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost})
 	g.dispatchers[d.conn.Slot], s.dispatcher = d, d
-	g.wanting.Add(s.filter, d)
+	g.hearing.add(d)
+	g.plan(d)
 	g.cfg.Mesh.Hold(d.conn, User, s.name, d.generation)
 	g.join(d)
 }
@@ -84,16 +95,14 @@ func (g *Groups) join(d *dispatcher) {
 }
 
 // joined begins to dispatch from where the group stands.
-func (g *Groups) joined(e exchange.Joined) {
-	d := g.dispatchers[e.Conn.Slot]
-	switch {
-	case d == nil:
-		return
-	case e.Err != nil:
+func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
+	d.answered = false
+	if e.Err != nil {
 		why := code.From(e.Err)
 		if code.Retryable(why.Code) {
 			// under the same lease: another edge would ask the same store
 			d.joinAt = g.now.Add(askAgain)
+			g.plan(d)
 			return
 		}
 		g.endGroup(d, why.Code, why.Message)
@@ -107,7 +116,7 @@ func (g *Groups) joined(e exchange.Joined) {
 	if b.Resumed {
 		b.Grace = int64(grace)
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
+	g.advance(d)
 	d.core.Begin(b)
 	d.granted, d.begun = nil, true
 	w := g.write(d)
@@ -115,32 +124,39 @@ func (g *Groups) joined(e exchange.Joined) {
 	g.cfg.Mesh.Save(d.conn, refFirst, w, true)
 }
 
-// saved opens a dispatcher once its first positions are stored: from here on members are answered
-// and get messages.
+// saved takes the answer to a Save.
 func (g *Groups) saved(e exchange.Saved) {
-	if e.Ref == refLast {
-		for _, s := range g.groups {
-			if s.releasing == e.Conn.Slot {
-				s.releasing, s.askAt = 0, g.now
-				g.tend(s)
-				g.forget(s)
-			}
-		}
+	if e.Ref != refLast {
+		g.ofDispatcher(e.Conn, func(*dispatcher) {}, func(d *dispatcher) { g.stored(d, e.Err) })
 		return
 	}
-	d := g.dispatchers[e.Conn.Slot]
+	g.ops.Do(func() {
+		s := g.releasing[e.Conn.Slot]
+		if s == nil {
+			return
+		}
+		delete(g.releasing, e.Conn.Slot)
+		s.releasing, s.askAt = 0, g.now
+		g.planShare(s)
+		g.forget(s)
+	})
+}
+
+// stored opens a dispatcher once its first positions are stored: from here on members are answered
+// and get messages.
+func (g *Groups) stored(d *dispatcher, err error) {
 	switch {
-	case d == nil || d.open:
-	case e.Err != nil:
+	case d.open:
+	case err != nil:
 		g.release(d)
 	default:
-		d.open, d.empty = true, g.now
+		d.open = true
 		waiting := d.waiting
 		d.waiting = nil
 		for _, o := range waiting {
 			g.fromMember(o.edge, o.op)
 		}
-		g.busy[d] = true
+		g.isBusy(d)
 	}
 }
 
@@ -159,6 +175,7 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 	}
 	if !d.open { // in order: what a member has settled since its join must not be taken for held
 		d.waiting = append(d.waiting, said{edge, op})
+		g.meets(d, edge, true)
 		return
 	}
 	switch o := op.GetOp().(type) {
@@ -168,8 +185,13 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 		d.core.Leave(id)
 	case *meshv1.GroupOp_Settle:
 		d.core.Settle(id, o.Settle)
+		g.isBusy(d)
+		return
 	}
-	g.busy[d] = true
+	if g.dispatchers[d.conn.Slot] == d { // it was not released
+		g.meets(d, edge, d.core.HasEdge(edge))
+		g.isBusy(d)
+	}
 }
 
 // admit makes a member.
@@ -190,29 +212,17 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
 }
 
-func (g *Groups) live(msgs []*exchange.Message) {
-	for len(msgs) > 0 {
-		n := 1
-		for n < len(msgs) && msgs[n].Topic == msgs[0].Topic {
-			n++
-		}
-		g.matched = g.wanting.Match(g.matched[:0], msgs[0].Topic)
-		for _, d := range g.matched {
-			if d.begun { // what came before is in the log, up to the heads
-				d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
-				d.core.Live(msgs[:n])
-				g.busy[d] = true
-			}
-		}
-		msgs = msgs[n:]
-	}
+// advance tells the core the time. Without a lease, or before it is open, nothing is assigned.
+func (g *Groups) advance(d *dispatcher) {
+	d.core.Pause(!d.open || !g.now.Before(d.until))
+	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
 }
 
-func (g *Groups) ranged(r *exchange.Range) {
-	g.matched = g.wanting.Match(g.matched[:0], r.Topic)
-	for _, d := range g.matched {
-		d.core.Range(r)
-		g.busy[d] = true
+// isBusy has what came of it taken out, in its turn.
+func (g *Groups) isBusy(d *dispatcher) {
+	if !d.busy {
+		d.busy = true
+		g.busy.Push(d.of.payer, d)
 	}
 }
 
@@ -221,17 +231,21 @@ func (g *Groups) takeOut(d *dispatcher) {
 	if g.dispatchers[d.conn.Slot] != d || !d.begun {
 		return
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
-	d.core.Pause(!d.open || !g.now.Before(d.until))
+	g.advance(d)
 	out := d.core.Take()
 	for _, r := range out.Reads {
-		g.cfg.Mesh.Read(g.cfg.Loop, r.Topic, r.Epoch, r.From, 0, readBytes)
+		g.read(d, logRange{r.Topic, r.From}, r.Epoch)
 	}
-	g.deliver(d, out.Assigned)
+	if len(out.Assigned) > 0 {
+		d.auditAt = sooner(d.auditAt, g.now.Add(time.Duration(assignment.AskAfter)))
+		g.deliver(d, out.Assigned)
+	}
 	g.count(d)
 	if out.Over != wirev1.Code_CODE_OK {
 		g.endGroup(d, out.Over, "the filter matches too many topics by now")
+		return
 	}
+	g.plan(d)
 }
 
 // deliver sends each member what it was assigned, together.
@@ -299,11 +313,17 @@ func (g *Groups) write(d *dispatcher) *meshv1.SessionWrite {
 	return w
 }
 
-func (g *Groups) tendDispatcher(d *dispatcher) {
-	if !g.now.Before(d.until) {
-		d.core.Pause(true)
+// tend does what is due.
+func (d *dispatcher) tend(g *Groups) {
+	if g.dispatchers[d.conn.Slot] != d {
+		return
 	}
-	if !d.joinAt.IsZero() && !g.now.Before(d.joinAt) {
+	due := func(at time.Time) bool { return !at.IsZero() && !g.now.Before(at) }
+	if due(d.renewAt) {
+		d.renewAt = time.Time{}
+		g.ownerOf(d.of).leases.Push(d)
+	}
+	if due(d.joinAt) {
 		if len(d.of.members)+len(d.waiting) == 0 {
 			g.release(d)
 			return
@@ -312,60 +332,80 @@ func (g *Groups) tendDispatcher(d *dispatcher) {
 		g.cfg.Mesh.Leave(g.cfg.Loop, d.of.filter)
 		g.join(d)
 	}
-	if !d.open {
-		return
-	}
-	if d.core.Changed() && !g.now.Before(d.saveAt) {
-		d.saveAt = g.now.Add(saveEvery)
+	if due(d.saveAt) {
+		d.savedAt = g.now
 		g.cfg.Mesh.Save(d.conn, 0, g.write(d), true)
 	}
-	for _, ask := range d.core.Asks(int64(d.since(g.now))) {
+	if due(d.auditAt) {
+		g.audit(d)
+	}
+	if d.open && d.core.Members() == 0 && due(d.empty.Add(emptyFor)) {
+		g.release(d)
+		return
+	}
+	if at := d.coreDue(); due(at) {
+		g.isBusy(d)
+	}
+	g.plan(d)
+}
+
+// audit asks members what they have.
+func (g *Groups) audit(d *dispatcher) {
+	asks, again := d.core.Asks(int64(d.since(g.now)))
+	d.auditAt = time.Time{}
+	if again > 0 {
+		d.auditAt = d.at(again)
+	}
+	for _, ask := range asks {
 		op := &meshv1.GroupOp_Ask{Ask: &meshv1.GroupAsk{Turn: ask.Turn}}
 		g.send(ask.Member.Edge, &meshv1.GroupOp{Group: d.of.group, Filter: d.of.filter, Member: ask.Member.ID, Op: op}, nil)
 	}
-	if d.core.Members() > 0 {
-		d.empty = g.now
-	} else if g.now.Sub(d.empty) > emptyFor {
-		g.release(d)
-	}
 }
 
-// renew keeps the leases. It is asked for thrice in a lease's time.
-func (g *Groups) renew() {
-	if g.renewing || len(g.dispatchers) == 0 || g.now.Before(g.renewAt) {
+// coreDue is when the core has something to do; zero: it has nothing.
+func (d *dispatcher) coreDue() time.Time {
+	if at := d.core.Next(); d.begun && at > 0 {
+		return d.at(at)
+	}
+	return time.Time{}
+}
+
+// at is what since made a time of the core of.
+func (d *dispatcher) at(core int64) time.Time { return d.began.Add(time.Duration(core) - 1) }
+
+// plan has the dispatcher tended when the next thing is due. It is called after everything that
+// changes what that is.
+func (g *Groups) plan(d *dispatcher) {
+	if g.dispatchers[d.conn.Slot] != d {
 		return
 	}
-	g.renewing = true
-	req := &meshv1.RenewLeasesRequest{EdgeId: g.cfg.Edge, LeaseMs: uint32(g.cfg.Lease.Milliseconds())}
-	var all []*dispatcher
-	for _, d := range g.dispatchers {
-		all = append(all, d)
-		req.Leases = append(req.Leases, &meshv1.RenewLeasesRequest_Lease{User: User, Name: d.of.name, Generation: d.generation})
+	at := sooner(d.renewAt, d.joinAt)
+	if !d.busy { // who is busy is planned after its turn
+		at = sooner(at, d.coreDue())
 	}
-	asked := g.now
-	g.work.Go("edge-groups-renew", func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.Lease/3)
-		defer cancel()
-		resp := g.cfg.Store.RenewLeases(ctx, req)
-		g.ops.Do(func() { g.renewed(all, resp.GetCodes(), asked) })
-	})
-}
-
-func (g *Groups) renewed(all []*dispatcher, codes []wirev1.Code, asked time.Time) {
-	g.renewing = false
-	g.renewAt = asked.Add(g.cfg.Lease / 3)
-	for i, d := range all {
-		switch {
-		case g.dispatchers[d.conn.Slot] != d:
-		case codes[i] == wirev1.Code_CODE_OK:
-			d.until = asked.Add(g.cfg.Lease)
-			g.busy[d] = true
-		case codes[i] == wirev1.Code_CODE_SESSION_TAKEN_OVER, codes[i] == wirev1.Code_CODE_NOT_FOUND:
-			g.lose(d)
-		default:
-			g.renewAt = g.now.Add(askAgain)
+	switch {
+	case !d.open || !d.core.Changed():
+		d.saveAt = time.Time{}
+	case d.saveAt.IsZero():
+		if d.saveAt = d.savedAt.Add(saveEvery); d.saveAt.Before(g.now.Add(tick)) {
+			d.saveAt = g.now.Add(tick)
 		}
 	}
+	at = sooner(at, d.saveAt)
+	switch {
+	case !d.open:
+	case d.core.Members() > 0:
+		if d.empty = (time.Time{}); d.auditAt.IsZero() {
+			d.auditAt = g.now.Add(time.Duration(assignment.AskAfter))
+		}
+		at = sooner(at, d.auditAt)
+	default:
+		if d.auditAt = (time.Time{}); d.empty.IsZero() {
+			d.empty = g.now
+		}
+		at = sooner(at, d.empty.Add(emptyFor))
+	}
+	g.due.Set(&d.timed, at)
 }
 
 // detached says that a write was refused: another edge has the lease.
@@ -390,16 +430,22 @@ func (g *Groups) release(d *dispatcher) {
 			w.RemoveFilters = []string{heldMark}
 		}
 	}
-	d.of.releasing = d.conn.Slot
+	g.releases(d)
 	g.cfg.Mesh.Save(d.conn, refLast, w, true)
 	g.end(d, &meshv1.GroupGone{})
 }
 
 // endGroup ends the group for its members, because it can't go on.
 func (g *Groups) endGroup(d *dispatcher, why wirev1.Code, reason string) {
+	g.releases(d)
 	g.cfg.Mesh.Save(d.conn, refLast, &meshv1.SessionWrite{User: User, Name: d.of.name, Generation: d.generation, Detach: true}, true)
-	d.of.releasing = d.conn.Slot
 	g.end(d, &meshv1.GroupGone{Code: why, Reason: reason})
+}
+
+// releases notes that a dispatcher's last positions are on their way.
+func (g *Groups) releases(d *dispatcher) {
+	d.of.releasing = d.conn.Slot
+	g.releasing[d.conn.Slot] = d.of
 }
 
 // end tells every edge that has members, and forgets the dispatcher.
@@ -413,11 +459,12 @@ func (g *Groups) end(d *dispatcher, gone *meshv1.GroupGone) {
 		edges[j.edge] = true
 	}
 	delete(g.dispatchers, d.conn.Slot)
-	delete(g.busy, d)
 	s.dispatcher = nil
-	g.wanting.Remove(s.filter, d)
+	g.due.Set(&d.timed, time.Time{})
+	g.hearing.remove(d)
 	g.cfg.Mesh.Leave(g.cfg.Loop, s.filter)
 	for e := range edges {
+		g.meets(d, e, false)
 		g.send(e, &meshv1.GroupOp{Group: s.group, Filter: s.filter, Op: &meshv1.GroupOp_Gone{Gone: gone}}, nil)
 	}
 }

@@ -171,20 +171,26 @@ func (g *Groups) down(edge string) {
 	delete(g.links, edge)
 	delete(g.heard, edge)
 	g.membersGone(edge)
-	for _, s := range g.groups {
-		if s.at == edge {
-			s.at, s.askAt = "", g.now
-			g.tend(s)
+	if p := g.neighbours[edge]; p != nil {
+		for s := range p.shares {
+			g.setAt(s, "")
+			s.askAt = g.now
+			g.planShare(s)
 		}
 	}
 }
 
 // membersGone ends an edge's members here until they come again.
 func (g *Groups) membersGone(edge string) {
-	for _, d := range g.dispatchers {
+	p := g.neighbours[edge]
+	if p == nil {
+		return
+	}
+	for d := range p.dispatchers {
 		d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
 		d.core.LeaveEdge(edge)
-		g.busy[d] = true
+		g.meets(d, edge, false)
+		g.isBusy(d)
 	}
 }
 
@@ -199,22 +205,6 @@ func (g *Groups) tendLink(l *link) {
 	}
 	g.fill(l)
 	g.ask(l)
-}
-
-// needs reports whether an edge has members of a group that is dispatched here, or dispatches for
-// members here.
-func (g *Groups) needs(edge string) bool {
-	for _, d := range g.dispatchers {
-		if d.core.HasEdge(edge) {
-			return true
-		}
-	}
-	for _, s := range g.groups {
-		if s.at == edge && len(s.members) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // heard is how far another edge's link has come here.
@@ -275,8 +265,8 @@ func (g *Groups) hear(f *meshv1.GroupFrame) bool {
 
 // anew follows an edge that began a new link: as a dispatcher it has forgotten the members here.
 func (g *Groups) anew(edge string) {
-	for _, s := range g.groups {
-		if s.at == edge {
+	if p := g.neighbours[edge]; p != nil {
+		for s := range p.shares {
 			g.introduceAll(s)
 		}
 	}

@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"context"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -10,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
@@ -17,14 +17,17 @@ import (
 type share struct {
 	name          string // of the session
 	group, filter string
+	payer         exchange.Conn      // for which it was made here
 	members       map[uint64]*member // here
-	at            string             // the edge that dispatches; "": not known
-	asking        bool
+	timed         pace.Timed[timed]
+	at            string // the edge that dispatches; "": not known
+	asking        bool   // who does, or waiting to
 	askAt         time.Time
 	// the dispatcher here that has handed over, and that is not stored yet; 0: none
 	releasing  uint32
 	dispatcher *dispatcher
 	acked      []ackedOnce // not long ago, by members here, the oldest first
+	forgetAt   time.Time   // when the oldest of them are forgotten
 }
 
 type memberKey struct {
@@ -39,8 +42,8 @@ type member struct {
 	of     *share
 	join   *exchange.GroupJoin
 	window uint32
-	since  time.Time
-	joined bool // its client has been told
+	timed  pace.Timed[timed] // until its client has been told
+	joined bool              // its client has been told
 	// introduced is the edge that was told of it last, as the one that dispatches.
 	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
@@ -65,19 +68,26 @@ type held struct {
 
 // JoinGroup implements exchange.Groups.
 func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
-	g.ops.Do(func() {
+	g.later(conn, func() {
 		if err := checkPositions(j); err != nil {
 			g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
 			return
 		}
 		g.lastID++
 		m := &member{
-			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, since: g.now, has: map[message]held{}, of: g.share(j.Group, j.Filter),
+			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, has: map[message]held{}, of: g.share(j.Group, j.Filter, conn),
 		}
+		m.timed.Of = m
 		g.members[m.memberKey], g.byID[m.id], m.of.members[m.id] = m, m, m
+		g.due.Set(&m.timed, g.now.Add(joinPatience))
 		g.introduce(m, nil)
-		g.tend(m.of)
+		m.of.tend(g)
 	})
+}
+
+// tend refuses a member that has waited for a dispatcher for too long.
+func (m *member) tend(g *Groups) {
+	g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
 }
 
 func checkPositions(j *exchange.GroupJoin) error {
@@ -106,28 +116,39 @@ func (g *Groups) ResumeGroup(conn exchange.Conn, sub uint32) {
 
 func (g *Groups) changeWindow(conn exchange.Conn, sub uint32, window func(*member) uint32) {
 	g.ops.Do(func() {
-		if m := g.members[memberKey{conn, sub}]; m != nil {
-			m.window = window(m)
-			g.introduce(m, nil)
+		change := func() {
+			if m := g.members[memberKey{conn, sub}]; m != nil {
+				m.window = window(m)
+				g.introduce(m, nil)
+			}
 		}
+		if g.setup.Waits(conn) { // maybe for the member to be made
+			g.setup.Push(conn, change)
+			return
+		}
+		change()
 	})
 }
 
 // LeaveGroup implements exchange.Groups.
 func (g *Groups) LeaveGroup(conn exchange.Conn, sub uint32) {
-	g.ops.Do(func() {
-		m := g.members[memberKey{conn, sub}]
-		if m == nil {
-			return
+	g.later(conn, func() {
+		if m := g.members[memberKey{conn, sub}]; m != nil { // it was not refused
+			g.drop(m)
 		}
-		delete(g.members, m.memberKey)
-		delete(g.byID, m.id)
-		delete(m.of.members, m.id)
-		if m.introduced != "" { // it may dispatch although this edge does not go by it now
-			g.left(m.introduced, m.op(nil))
-		}
-		g.forget(m.of)
 	})
+}
+
+// drop ends a member here.
+func (g *Groups) drop(m *member) {
+	delete(g.members, m.memberKey)
+	delete(g.byID, m.id)
+	delete(m.of.members, m.id)
+	g.due.Set(&m.timed, time.Time{})
+	if m.introduced != "" { // it may dispatch although this edge does not go by it now
+		g.left(m.introduced, m.op(nil))
+	}
+	g.forget(m.of)
 }
 
 // left tells an edge that the member that an op is about is none, or no longer.
@@ -209,11 +230,12 @@ func (m *member) held() (all []*meshv1.GroupHeld) {
 	return all
 }
 
-func (g *Groups) share(name, filter string) *share {
+func (g *Groups) share(name, filter string, payer exchange.Conn) *share {
 	key := name + "/" + filter
 	s := g.groups[key]
 	if s == nil {
-		s = &share{name: key, group: name, filter: filter, members: map[uint64]*member{}}
+		s = &share{name: key, group: name, filter: filter, payer: payer, members: map[uint64]*member{}}
+		s.timed.Of = s
 		g.groups[key] = s
 	}
 	return s
@@ -223,32 +245,51 @@ func (g *Groups) share(name, filter string) *share {
 func (g *Groups) forget(s *share) {
 	if len(s.members) == 0 && s.dispatcher == nil && !s.asking && s.releasing == 0 {
 		g.ackedHere -= len(s.acked)
+		g.due.Set(&s.timed, time.Time{})
+		g.setAt(s, "")
 		delete(g.groups, s.name)
 	}
 }
 
-// tend has the dispatcher looked for where it is not known.
-func (g *Groups) tend(s *share) {
-	for _, m := range s.members {
-		if !m.joined && g.now.Sub(m.since) > joinPatience {
-			m.joined = true
-			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
-		}
-	}
-	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
+// tend has the dispatcher looked for where it is not known, and forgets old ACKs.
+func (s *share) tend(g *Groups) {
+	if g.groups[s.name] != s {
 		return
 	}
-	s.asking = true
-	req := &meshv1.AttachSessionRequest{
-		User: User, Name: s.name, EdgeId: g.cfg.Edge, ConnectionId: g.cfg.Incarnation, LeaseMs: uint32(g.cfg.Lease.Milliseconds()), Peek: g.draining,
+	g.forgetAcked(s)
+	if s.seeks() && !g.now.Before(s.askAt) {
+		s.asking = true
+		g.ownerOf(s).questions.Push(s.payer, s)
 	}
-	asked := g.now
-	g.work.Go("edge-groups-lease", func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.Lease)
-		defer cancel()
-		resp, err := g.cfg.Store.AttachSession(ctx, req)
-		g.ops.Do(func() { g.leased(s, req, resp, err, asked) })
-	})
+	g.planShare(s)
+}
+
+// seeks reports whether the dispatcher is to be looked for.
+func (s *share) seeks() bool {
+	return s.at == "" && !s.asking && s.releasing == 0 && len(s.members) > 0
+}
+
+// planShare has the share tended when that is due.
+func (g *Groups) planShare(s *share) {
+	var at time.Time
+	if s.seeks() {
+		at = s.askAt
+		if at.Before(g.now) {
+			at = g.now
+		}
+	}
+	if len(s.acked) > 0 {
+		at = sooner(at, s.forgetAt)
+	}
+	g.due.Set(&s.timed, at)
+}
+
+// sooner is the earlier of two times; zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // leased takes the store's word on who dispatches.
@@ -260,13 +301,14 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 		g.cfg.Log.Debug("no lease of a group", "error", err)
 	case !req.GetPeek() && resp.GetGeneration() != 0:
 		g.Stats.Grants.Add(1)
-		s.at = g.cfg.Edge
+		g.setAt(s, g.cfg.Edge)
 		g.begin(s, resp, asked)
 		g.introduceAll(s)
 	case resp.GetPreviousEdge() != "" && resp.GetPreviousEdge() != g.cfg.Edge && g.dead[resp.GetPreviousEdge()].IsZero():
-		s.at = resp.GetPreviousEdge()
+		g.setAt(s, resp.GetPreviousEdge())
 		g.introduceAll(s)
 	}
+	g.planShare(s)
 	g.forget(s)
 }
 
@@ -278,7 +320,9 @@ func (g *Groups) introduceAll(s *share) {
 	}
 }
 
+// refuse ends a member whose client has not been told that it has joined.
 func (g *Groups) refuse(m *member, err error) {
+	g.drop(m)
 	g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Err: err})
 }
 
@@ -314,10 +358,10 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
 	case j.GetCode() != wirev1.Code_CODE_OK:
-		m.joined = true
 		g.refuse(m, code.New(j.GetCode(), j.GetReason()))
 	case !m.joined:
 		m.joined = true
+		g.due.Set(&m.timed, time.Time{})
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Epoch: j.GetEpoch(), Head: j.GetHead()})
 	}
 }
@@ -348,9 +392,10 @@ func (g *Groups) assigned(m *member, e exchange.Assigned) {
 
 // gone has another dispatcher found, or ends the group.
 func (g *Groups) gone(s *share, o *meshv1.GroupGone) {
-	s.at, s.askAt = "", g.now
+	g.setAt(s, "")
+	s.askAt = g.now
 	if o.GetCode() == wirev1.Code_CODE_OK {
-		g.tend(s)
+		s.tend(g)
 		return
 	}
 	for _, m := range s.members {

@@ -166,12 +166,13 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	for _, l := range loops {
 		m.loops.add(l)
 	}
+	sessionOwner := func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) }
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.notifyTakeover, Log: m.cfg.Log,
-		Owner: func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) },
+		Owner: sessionOwner,
 	})
 	m.groups = groups.New(groups.Config{
-		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
+		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups, Owner: sessionOwner,
 		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
 	m.Groups = m.groups

@@ -57,10 +57,10 @@ type Core struct {
 	exact   string   // the filter, where it is one topic
 	behind  []*place // wait to read on
 	members map[MemberID]*member
-	idle    memberHeap // with room, the least loaded first
-	gen     uint64     // of the set of members
+	idle    memberHeap     // with room, the least loaded first
+	gen     uint64         // of the set of members
+	edges   map[string]int // members, by edge
 	turns   uint64
-	audited int64 // when audit looked last
 
 	lanes   map[string]*lane
 	todo    []*lane // may have something to assign
@@ -133,7 +133,8 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, keys: KeysOf(cfg.Key), places: map[string]*place{}, members: map[MemberID]*member{},
-		lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1, // 0 is none
+		// 0 is none
+		edges: map[string]int{}, lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1,
 	}
 }
 
@@ -252,23 +253,14 @@ func (c *Core) Head(topic string) (epoch, head uint64) {
 
 // HasEdge reports whether an edge has members.
 func (c *Core) HasEdge(edge string) bool {
-	for id := range c.members {
-		if id.Edge == edge {
-			return true
-		}
-	}
-	return false
+	return c.edges[edge] > 0
 }
 
 // Edges that have members.
 func (c *Core) Edges() []string {
-	seen := map[string]bool{}
-	var out []string
-	for id := range c.members {
-		if !seen[id.Edge] {
-			seen[id.Edge] = true
-			out = append(out, id.Edge)
-		}
+	out := make([]string, 0, len(c.edges))
+	for edge := range c.edges {
+		out = append(out, edge)
 	}
 	return out
 }

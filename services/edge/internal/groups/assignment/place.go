@@ -319,3 +319,13 @@ func (p *place) encode() *meshv1.SessionCursor {
 	}
 	return p.cur.Encode(p.topic)
 }
+
+// Reading are the reads that were not answered.
+func (c *Core) Reading() (all []Read) {
+	for _, p := range c.places {
+		if p.reading {
+			all = append(all, Read{p.topic, p.epoch, p.asked})
+		}
+	}
+	return all
+}

@@ -46,6 +46,10 @@ func happen(w *world) {
 			w.c.LeaveEdge(edge)
 		case step < 50 && len(all) > 0: // its edge says again what it has
 			w.rejoin(rapid.SampledFrom(all).Draw(t, "again"))
+		case step < 54 && len(all) > 0: // it takes nothing more, or takes messages again
+			m := rapid.SampledFrom(all).Draw(t, "pauses")
+			w.paused[m] = !w.paused[m]
+			w.rejoin(m)
 		case step < 90 && len(busy) > 0:
 			m := rapid.SampledFrom(busy).Draw(t, "member")
 			a := w.take(m, rapid.IntRange(0, len(w.has[m])-1).Draw(t, "which"))
@@ -65,6 +69,7 @@ func happen(w *world) {
 		case step < 98: // with its members
 			w.strict = false
 			clear(w.windows)
+			clear(w.paused)
 			clear(w.has)
 			w.renew(true)
 		default:
@@ -84,9 +89,16 @@ func (w *world) renew(unclean bool) {
 	}
 }
 
-// finish has a member that ACKs everything take what is left.
+// finish has members that ACK everything take what is left.
 func (w *world) finish() {
-	w.join(nil)
+	all := w.members(false)
+	for _, m := range all { // nobody else comes: those that paused take what is left
+		w.paused[m] = false
+		w.rejoin(m)
+	}
+	if len(all) == 0 {
+		w.join(nil)
+	}
 	for topic := range w.logs {
 		w.publish(topic, "", true) // shows what live messages were lost
 	}

@@ -48,6 +48,7 @@ type world struct {
 
 	next    uint64 // of members
 	windows map[MemberID]int
+	paused  map[MemberID]bool
 	has     map[MemberID][]Assignment // with members, in the order assigned
 	stored  map[string]*meshv1.SessionCursor
 	letters map[key]int
@@ -62,7 +63,7 @@ type world struct {
 
 func newWorld(t *rapid.T, k string) *world {
 	w := &world{
-		t: t, key: k, logs: map[string][]*exchange.Message{"a": nil, "b": nil, "c": nil}, windows: map[MemberID]int{}, has: map[MemberID][]Assignment{},
+		t: t, key: k, logs: map[string][]*exchange.Message{"a": nil, "b": nil, "c": nil}, windows: map[MemberID]int{}, paused: map[MemberID]bool{}, has: map[MemberID][]Assignment{},
 		stored: map[string]*meshv1.SessionCursor{}, letters: map[key]int{}, refused: map[key]int{}, acked: map[key]bool{}, seen: map[key]int{},
 		last: map[string]int{}, order: map[key]int{}, count: map[string]int{}, strict: true,
 	}
@@ -132,6 +133,9 @@ func (w *world) join(held []Assignment) MemberID {
 
 func (w *world) rejoin(m MemberID) {
 	j := &meshv1.GroupJoin{Window: uint32(w.windows[m])}
+	if w.paused[m] {
+		j.Window = 0
+	}
 	for _, a := range w.has[m] {
 		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: a.Message.Topic, Epoch: a.Message.Epoch, Seq: a.Message.Seq, Attempt: a.Attempt, Key: w.c.keys.Of(a.Message)})
 	}
@@ -161,6 +165,9 @@ func (w *world) assigned(a Assignment) {
 	k := id(a.Message)
 	if w.acked[k] && w.strict {
 		w.t.Fatalf("%v was ACKed and is assigned again", k)
+	}
+	if w.paused[a.Member] {
+		w.t.Fatalf("%v is assigned to %v, which is paused", k, a.Member)
 	}
 	if _, member := w.windows[a.Member]; !member {
 		w.t.Fatalf("%v is assigned to %v, which is none", k, a.Member)
@@ -214,6 +221,7 @@ func (w *world) settle(m MemberID, a Assignment, how meshv1.GroupSettle_How, del
 // gone forgets a member, and what it had.
 func (w *world) gone(m MemberID) {
 	delete(w.windows, m)
+	delete(w.paused, m)
 	delete(w.has, m)
 }
 
