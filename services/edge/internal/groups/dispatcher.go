@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,6 +48,8 @@ type dispatcher struct {
 	hears    *audience
 	place    int       // in hears.all
 	busy     bool      // in Groups.busy
+	hungry   bool      // in bounds.hungry
+	weighs   int       // as counted in bounds.memory
 	empty    time.Time // since when it has no members; zero: it has
 	renewAt  time.Time // zero: it is being renewed
 	savedAt  time.Time // last
@@ -61,6 +64,8 @@ type said struct {
 	op   *meshv1.GroupOp
 }
 
+var errOtherKey = code.New(wirev1.Code_CODE_CONFLICT, "the group's members have another group_key")
+
 func (d *dispatcher) since(now time.Time) time.Duration { return now.Sub(d.began) + 1 }
 
 // begin makes a dispatcher of a lease. The first member's word counts for where a new group begins.
@@ -73,16 +78,18 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	d.timed.Of = d
 	var first *member
 	for _, m := range s.members {
-		if first == nil || m.id < first.id {
+		// one that has joined says what the group's key is, whatever newcomers want
+		if first == nil || m.joined && !first.joined || m.joined == first.joined && m.id < first.id {
 			first = m
 		}
 	}
 	if first != nil {
 		d.key, d.start = first.join.Key, first.join.Start
 	}
-	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost})
+	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost, Full: g.bounds.memory.Full})
 	g.dispatchers[d.conn.Slot], s.dispatcher = d, d
 	g.hearing.add(d)
+	g.weigh(d)
 	g.plan(d)
 	g.cfg.Mesh.Hold(d.conn, User, s.name, d.generation)
 	g.join(d)
@@ -108,6 +115,11 @@ func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
 		g.endGroup(d, why.Code, why.Message)
 		return
 	}
+	if !g.fits(len(e.Heads)) {
+		g.Stats.Overloaded.Add(1)
+		g.endGroup(d, wirev1.Code_CODE_OVERLOADED, fmt.Sprintf("there is no memory for the group's %d topics", len(e.Heads)))
+		return
+	}
 	unclean := slices.Contains(d.granted.GetFilters(), heldMark)
 	b := &assignment.Begin{
 		Filter: d.of.filter, Heads: e.Heads, Resumed: slices.Contains(d.granted.GetFilters(), d.of.filter), Cursors: d.granted.GetCursors(),
@@ -118,6 +130,7 @@ func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
 	}
 	g.advance(d)
 	d.core.Begin(b)
+	g.weigh(d)
 	d.granted, d.begun = nil, true
 	w := g.write(d)
 	w.AddFilters = []string{d.of.filter, heldMark}
@@ -207,7 +220,7 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Op: &meshv1.GroupOp_Gone{Gone: &meshv1.GroupGone{}}}, nil)
 		return
 	default:
-		answer.Code, answer.Reason = wirev1.Code_CODE_CONFLICT, "the group's members have another group_key"
+		answer.Code, answer.Reason = errOtherKey.Code, errOtherKey.Message
 	}
 	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
 }
@@ -241,6 +254,7 @@ func (g *Groups) takeOut(d *dispatcher) {
 		g.deliver(d, out.Assigned)
 	}
 	g.count(d)
+	g.weigh(d)
 	if out.Over != wirev1.Code_CODE_OK {
 		g.endGroup(d, out.Over, "the filter matches too many topics by now")
 		return
@@ -462,6 +476,7 @@ func (g *Groups) end(d *dispatcher, gone *meshv1.GroupGone) {
 	s.dispatcher = nil
 	g.due.Set(&d.timed, time.Time{})
 	g.hearing.remove(d)
+	g.bounds.memory.Add(-d.weighs)
 	g.cfg.Mesh.Leave(g.cfg.Loop, s.filter)
 	for e := range edges {
 		g.meets(d, e, false)

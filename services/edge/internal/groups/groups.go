@@ -67,7 +67,8 @@ type Config struct {
 	Clock func(time.Time) time.Time
 	Log   *slog.Logger
 	// Lease of a dispatcher; 0: 2.5 s.
-	Lease time.Duration
+	Lease  time.Duration
+	Bounds Bounds
 }
 
 // Paces.
@@ -125,6 +126,7 @@ type Groups struct {
 	releasing   map[uint32]*share // by the slot of the dispatcher that hands over
 	lastSlot    uint32
 	hearing     hearing
+	bounds      bounds
 	// setup is what makes and ends members and dispatchers, busy are the dispatchers with something
 	// to take out: both by the connection for which the group was made here.
 	setup pace.Turns[exchange.Conn, func()]
@@ -137,8 +139,11 @@ type timed interface{ tend(g *Groups) }
 
 // Stats of the groups of an edge.
 type Stats struct {
-	// Dispatchers and Members here now.
-	Dispatchers, Members atomic.Int64
+	// Groups, Dispatchers and Members here now, and the Memory that they take, in bytes.
+	Groups, Dispatchers, Members, Memory atomic.Int64
+	// Overloaded and RateLimited joins were refused. MemoryWaits is how often a dispatcher kept
+	// messages out until memory comes free.
+	Overloaded, RateLimited, MemoryWaits atomic.Uint64
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
 	// NoMember ephemeral ones that went to nobody.
 	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember atomic.Uint64
@@ -160,7 +165,7 @@ func New(cfg Config) *Groups {
 	return &Groups{
 		cfg: cfg, began: time.Now(), ops: serial.New(), work: lifecycle.NewGroup(context.Background()), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
 		links: map[string]*link{}, heard: map[string]*heard{}, dead: map[string]time.Time{}, neighbours: map[string]*neighbour{}, owners: map[string]*owner{},
-		dispatchers: map[uint32]*dispatcher{}, releasing: map[uint32]*share{}, hearing: newHearing(),
+		dispatchers: map[uint32]*dispatcher{}, releasing: map[uint32]*share{}, hearing: newHearing(), bounds: newBounds(cfg.Bounds),
 		lastID: cfg.Incarnation, // so that the numbers of an earlier process don't come again
 	}
 }
@@ -224,7 +229,7 @@ func (g *Groups) run(ctx context.Context) {
 // waits reports whether there is something to do at once.
 func (g *Groups) waits() bool {
 	at, ok := g.due.Next()
-	return len(g.local)+g.busy.Len()+g.setup.Len()+g.hearing.fans.Len() > 0 || ok && !at.After(g.now)
+	return len(g.local)+g.busy.Len()+g.setup.Len()+g.hearing.fans.Len() > 0 || g.feeds() || ok && !at.After(g.now)
 }
 
 // slice is how long a turn takes, about: what comes meanwhile waits for it.
@@ -247,6 +252,8 @@ func (g *Groups) turn() {
 	}
 	g.Stats.Dispatchers.Store(int64(len(g.dispatchers)))
 	g.Stats.Members.Store(int64(len(g.members)))
+	g.Stats.Groups.Store(int64(len(g.groups)))
+	g.Stats.Memory.Store(g.bounds.memory.Used())
 }
 
 // busyInAStep is how many dispatchers are taken out for one thing of each other kind: messages go
@@ -257,6 +264,7 @@ const busyInAStep = 8
 func (g *Groups) step() (did bool) {
 	g.say()
 	did = g.fan()
+	did = g.feed() || did
 	for range busyInAStep {
 		d, ok := g.busy.Pop()
 		if !ok {

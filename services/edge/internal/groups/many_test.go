@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,9 @@ type crowd struct {
 	// What the store does before it answers, for a group by its name, nil: nothing; an error is its
 	// answer.
 	asked func(ctx context.Context, name string) error
+	logs  uint64       // head of all logs, as reads find it
+	deaf  atomic.Bool  // members do not ACK
+	ended atomic.Int64 // members
 }
 
 func newCrowd(b testing.TB, change func(*Config)) *crowd {
@@ -82,7 +86,11 @@ func (c *crowd) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ in
 func (c *crowd) Leave(uint16, string) {}
 
 func (c *crowd) Read(_ uint16, name string, _, from, _ uint64, _ int) {
-	c.Groups.Post(exchange.Range{Topic: name, From: from, Epoch: 1, Oldest: 1})
+	r := exchange.Range{Topic: name, From: from, Epoch: 1, Oldest: 1, Head: c.logs}
+	for seq := from; seq <= c.logs; seq++ {
+		r.Messages = append(r.Messages, message1(name, seq))
+	}
+	c.Groups.Post(r)
 }
 
 func (c *crowd) Save(conn exchange.Conn, ref uint32, _ *meshv1.SessionWrite, _ bool) {
@@ -97,7 +105,12 @@ func (c *crowd) Post(_ uint16, e exchange.Event) {
 	switch e := e.(type) {
 	case exchange.GroupJoined:
 		c.joined <- e.Err
+	case exchange.GroupEnded:
+		c.ended.Add(1)
 	case exchange.Assigned:
+		if c.deaf.Load() {
+			return
+		}
 		for _, m := range e.Messages {
 			c.SettleGroup([]exchange.GroupSettled{{Conn: e.Conn, Sub: e.Sub, Message: m}})
 			if e.Conn.Slot == 0 {
@@ -180,7 +193,7 @@ func TestGroupsThatEndedAreKeptNowhere(t *testing.T) {
 			for what, n := range map[string]int{
 				"groups": len(c.groups), "members": len(c.members), "members by id": len(c.byID), "dispatchers": len(c.dispatchers), "releases": len(c.releasing),
 				"neighbours": len(c.neighbours), "owners": len(c.owners), "audiences": len(c.hearing.filters), "readers": len(c.hearing.readers), "fans": len(c.hearing.fanned),
-				"times": c.due.Len(), "setup": c.setup.Len(), "busy": c.busy.Len(), "filters": c.hearing.of.Len(),
+				"times": c.due.Len(), "setup": c.setup.Len(), "busy": c.busy.Len(), "filters": c.hearing.of.Len(), "bytes": int(c.bounds.memory.Used()),
 			} {
 				if n != 0 {
 					t.Errorf("%d %s are left", n, what)

@@ -20,9 +20,12 @@ type share struct {
 	payer         exchange.Conn      // for which it was made here
 	members       map[uint64]*member // here
 	timed         pace.Timed[timed]
-	at            string // the edge that dispatches; "": not known
-	asking        bool   // who does, or waiting to
-	askAt         time.Time
+	// open is how many of them have joined, key is their group_key.
+	open   int
+	key    string
+	at     string // the edge that dispatches; "": not known
+	asking bool   // who does, or waiting to
+	askAt  time.Time
 	// the dispatcher here that has handed over, and that is not stored yet; 0: none
 	releasing  uint32
 	dispatcher *dispatcher
@@ -64,12 +67,13 @@ type message struct {
 type held struct {
 	m       *exchange.Message
 	attempt uint32
+	bytes   int // that it takes
 }
 
 // JoinGroup implements exchange.Groups.
 func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
 	g.later(conn, func() {
-		if err := checkPositions(j); err != nil {
+		if err := g.admits(conn, j); err != nil {
 			g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
 			return
 		}
@@ -79,6 +83,7 @@ func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin
 		}
 		m.timed.Of = m
 		g.members[m.memberKey], g.byID[m.id], m.of.members[m.id] = m, m, m
+		g.bounds.memory.Add(m.weight())
 		g.due.Set(&m.timed, g.now.Add(joinPatience))
 		g.introduce(m, nil)
 		m.of.tend(g)
@@ -145,6 +150,14 @@ func (g *Groups) drop(m *member) {
 	delete(g.byID, m.id)
 	delete(m.of.members, m.id)
 	g.due.Set(&m.timed, time.Time{})
+	for k := range m.has {
+		m.hasNot(g, k)
+	}
+	m.keeps(g, nil)
+	g.bounds.memory.Add(-m.weight())
+	if m.joined {
+		m.of.open--
+	}
 	if m.introduced != "" { // it may dispatch although this edge does not go by it now
 		g.left(m.introduced, m.op(nil))
 	}
@@ -169,27 +182,42 @@ func (g *Groups) SettleGroup(all []exchange.GroupSettled) {
 }
 
 func (g *Groups) settle(m *member, s *exchange.GroupSettled) {
-	delete(m.has, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
+	m.hasNot(g, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
 	out := &meshv1.GroupSettle{Topic: s.Message.Topic, Epoch: s.Message.Epoch, Seq: s.Message.Seq, How: s.How, DelayMs: s.DelayMS}
-	if len(m.settled) >= settledMost {
-		m.settled = m.settled[1:]
+	kept := m.settled
+	if len(kept) >= settledMost {
+		kept = kept[1:]
 	}
-	m.settled = append(m.settled, out)
+	m.keeps(g, append(kept, out))
 	if s.How == meshv1.GroupSettle_HOW_ACKED {
 		g.remember(m.of, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
 	}
 	if m.of.at != "" {
-		g.send(m.of.at, m.op(&meshv1.GroupOp_Settle{Settle: out}), func() { m.told(out) })
+		g.send(m.of.at, m.op(&meshv1.GroupOp_Settle{Settle: out}), func() { m.told(g, out) })
 	}
 }
 
 // told forgets what was settled up to s: the dispatcher has it.
-func (m *member) told(s *meshv1.GroupSettle) {
+func (m *member) told(g *Groups, s *meshv1.GroupSettle) {
 	for i, o := range m.settled {
 		if o == s {
-			m.settled = m.settled[i+1:]
+			m.keeps(g, m.settled[i+1:])
 			return
 		}
+	}
+}
+
+// keeps sets what the dispatcher may not have heard.
+func (m *member) keeps(g *Groups, settled []*meshv1.GroupSettle) {
+	g.bounds.memory.Add((len(settled) - len(m.settled)) * settledBytes)
+	m.settled = settled
+}
+
+// hasNot notes that a message is not the member's any more.
+func (m *member) hasNot(g *Groups, k message) {
+	if h, ok := m.has[k]; ok {
+		delete(m.has, k)
+		g.bounds.memory.Add(-h.bytes)
 	}
 }
 
@@ -218,7 +246,7 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
 	}
-	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(last) })
+	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(g, last) })
 }
 
 // held is what the member has, for a dispatcher.
@@ -236,6 +264,7 @@ func (g *Groups) share(name, filter string, payer exchange.Conn) *share {
 	if s == nil {
 		s = &share{name: key, group: name, filter: filter, payer: payer, members: map[uint64]*member{}}
 		s.timed.Of = s
+		g.bounds.memory.Add(s.weight())
 		g.groups[key] = s
 	}
 	return s
@@ -247,6 +276,7 @@ func (g *Groups) forget(s *share) {
 		g.ackedHere -= len(s.acked)
 		g.due.Set(&s.timed, time.Time{})
 		g.setAt(s, "")
+		g.bounds.memory.Add(-s.weight())
 		delete(g.groups, s.name)
 	}
 }
@@ -358,9 +388,15 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
 	case j.GetCode() != wirev1.Code_CODE_OK:
-		g.refuse(m, code.New(j.GetCode(), j.GetReason()))
+		why := code.New(j.GetCode(), j.GetReason())
+		if why.Code == wirev1.Code_CODE_OVERLOADED {
+			why.RetryAfter = fullFor
+		}
+		g.refuse(m, why)
 	case !m.joined:
 		m.joined = true
+		m.of.open++
+		m.of.key = m.join.Key
 		g.due.Set(&m.timed, time.Time{})
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Epoch: j.GetEpoch(), Head: j.GetHead()})
 	}
@@ -384,7 +420,14 @@ func (g *Groups) delivered(m *member, d *meshv1.GroupDeliver) {
 func (g *Groups) assigned(m *member, e exchange.Assigned) {
 	for i, msg := range e.Messages {
 		if msg.Seq > 0 {
-			m.has[message{msg.Topic, msg.Epoch, msg.Seq}] = held{msg, e.Attempts[i]}
+			k := message{msg.Topic, msg.Epoch, msg.Seq}
+			m.hasNot(g, k)
+			h := held{msg, e.Attempts[i], hasBytes}
+			if m.of.dispatcher == nil { // which counts it, where it is here
+				h.bytes += len(msg.Frame)
+			}
+			g.bounds.memory.Add(h.bytes)
+			m.has[k] = h
 		}
 	}
 	g.cfg.Mesh.Post(m.conn.Loop, e)

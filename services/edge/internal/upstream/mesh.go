@@ -95,6 +95,8 @@ type Config struct {
 	Judging filters.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
+	// Groups are the bounds of shared subscriptions.
+	Groups groups.Bounds
 }
 
 // Sizes of the mesh's queues.
@@ -172,7 +174,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		Owner: sessionOwner,
 	})
 	m.groups = groups.New(groups.Config{
-		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups, Owner: sessionOwner,
+		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups, Owner: sessionOwner, Bounds: m.cfg.Groups,
 		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
 	m.Groups = m.groups

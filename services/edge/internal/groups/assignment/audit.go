@@ -60,9 +60,12 @@ type Holder struct {
 	Oldest time.Duration
 }
 
-// Holders are the members, in no order, at a time as of Advance.
-func (c *Core) Holders(now int64) (all []Holder) {
+// Holders are so many of the members, in no order, at a time as of Advance.
+func (c *Core) Holders(now int64, most int) (all []Holder) {
 	for id, m := range c.members {
+		if len(all) == most {
+			break
+		}
 		h := Holder{Member: id, Has: m.load(), Window: m.window}
 		if first := m.tasks.first; first != nil {
 			h.Oldest = time.Duration(now - first.given)

@@ -40,7 +40,7 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 		t.Errorf("assigned again: %v", got)
 	}
 	has := map[MemberID]int{}
-	for _, h := range c.Holders(50e9) {
+	for _, h := range c.Holders(50e9, 10) {
 		has[h.Member] = h.Has
 	}
 	if has[a] != 2 || has[b] != 1 {

@@ -75,6 +75,7 @@ func happen(w *world) {
 		default:
 			w.now += 2e6
 			w.c.Advance(w.now, 1)
+			w.full = rapid.Bool().Draw(t, "full")
 		}
 		w.step()
 	}
@@ -91,6 +92,7 @@ func (w *world) renew(unclean bool) {
 
 // finish has members that ACK everything take what is left.
 func (w *world) finish() {
+	w.full = false
 	all := w.members(false)
 	for _, m := range all { // nobody else comes: those that paused take what is left
 		w.paused[m] = false
@@ -132,7 +134,7 @@ func (w *world) finish() {
 			}
 		}
 	}
-	if w.c.queued != 0 || w.c.bytes != 0 || len(w.c.lanes) != 0 || len(w.c.delayed) != 0 {
+	if w.c.queued != 0 || w.c.bytes != 0 || w.c.tasks != 0 || w.c.kept != 0 || len(w.c.lanes) != 0 || len(w.c.delayed) != 0 {
 		w.t.Fatalf("left: %d queued, %d bytes, %d lanes, %d delayed", w.c.queued, w.c.bytes, len(w.c.lanes), len(w.c.delayed))
 	}
 }

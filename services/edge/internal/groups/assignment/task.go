@@ -180,6 +180,8 @@ func (c *Core) drop(t *task) {
 	}
 	c.waitsForMember(t, -1)
 	delete(t.at.tasks, t.m.Seq)
+	c.tasks--
+	c.kept -= taskBytes + len(t.m.Frame)
 	c.leave(t.lane)
 }
 

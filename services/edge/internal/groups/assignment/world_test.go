@@ -58,6 +58,7 @@ type world struct {
 	last    map[string]int // by key, the highest place in its order that was assigned first
 	order   map[key]int    // place of a message among those of its key
 	count   map[string]int
+	full    bool // the memory of all groups is used up
 	strict  bool // no dispatcher has died yet that may have assigned what nobody noted
 }
 
@@ -72,7 +73,7 @@ func newWorld(t *rapid.T, k string) *world {
 }
 
 func (w *world) begin(resumed, unclean bool) {
-	w.c = New(Config{Key: w.key, MaxAttempts: func(string) uint32 { return attempts }, QueueMessages: 8, User: "u", Session: "s"})
+	w.c = New(Config{Key: w.key, MaxAttempts: func(string) uint32 { return attempts }, QueueMessages: 8, User: "u", Session: "s", Full: func() bool { return w.full }})
 	w.c.Advance(w.now, 1)
 	b := &Begin{Filter: "#", Resumed: resumed, Unclean: unclean, Start: exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST}}
 	for _, name := range topics {
