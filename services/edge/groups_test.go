@@ -45,6 +45,9 @@ func makeGroups(c *client, name string, n int) error {
 // answers are those to so many Subscribes: which were refused, and when to come back.
 func answers(c *client, n int) (refused []uint32, wait time.Duration, err error) {
 	for range n {
+		if err := c.conn.SetReadDeadline(time.Now().Add(edgetest.Patience)); err != nil {
+			return nil, 0, err
+		}
 		ft, body, err := wire.Read(c.conn, nil, wire.MaxBody)
 		switch {
 		case err != nil:
@@ -61,7 +64,7 @@ func answers(c *client, n int) (refused []uint32, wait time.Duration, err error)
 	return refused, wait, nil
 }
 
-var manyGroups = flag.Int("groups", 4000, "how many groups TestAGroupGoesOnWhileVeryManyAreMade has made; 20,000 take half a minute on two busy cores")
+var manyGroups = flag.Int("groups", 1000, "how many groups TestAGroupGoesOnWhileVeryManyAreMade has made; 20,000 take half a minute on two busy cores")
 
 // Members of a group get their messages while other connections make very many groups, and once
 // these are there.

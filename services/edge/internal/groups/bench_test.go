@@ -10,7 +10,7 @@ import (
 // BenchmarkAMessageAmongGroups is a message's way to a member of one of many groups: what the
 // others cost it. worst-ms is the longest way of all.
 func BenchmarkAMessageAmongGroups(b *testing.B) {
-	for _, n := range []int{10, 60_000} {
+	for _, n := range []int{10, 5_000, 60_000} {
 		b.Run(fmt.Sprint("groups=", n), func(b *testing.B) {
 			c := newCrowd(b, nil)
 			c.fill(b, n)

@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // User under which groups are stored as sessions, named after group and filter. No client's user is
@@ -132,6 +133,8 @@ type Groups struct {
 	setup pace.Turns[exchange.Conn, func()]
 	busy  pace.Turns[exchange.Conn, *dispatcher]
 	due   pace.Times[timed]
+	// renewals are answers of stores that wait to be taken.
+	renewals walk.FIFO[renewal]
 }
 
 // timed is looked after at a time.
@@ -229,11 +232,11 @@ func (g *Groups) run(ctx context.Context) {
 // waits reports whether there is something to do at once.
 func (g *Groups) waits() bool {
 	at, ok := g.due.Next()
-	return len(g.local)+g.busy.Len()+g.setup.Len()+g.hearing.fans.Len() > 0 || g.feeds() || ok && !at.After(g.now)
+	return len(g.local)+g.busy.Len()+g.setup.Len()+g.renewals.Len()+g.hearing.fans.Len() > 0 || g.feeds() || ok && !at.After(g.now)
 }
 
 // slice is how long a turn takes, about: what comes meanwhile waits for it.
-const slice = time.Millisecond
+const slice = 500 * time.Microsecond
 
 // turn does what is to be done, for a slice at most.
 func (g *Groups) turn() {
@@ -265,6 +268,7 @@ func (g *Groups) step() (did bool) {
 	g.say()
 	did = g.fan()
 	did = g.feed() || did
+	did = g.takeRenewals() || did
 	for range busyInAStep {
 		d, ok := g.busy.Pop()
 		if !ok {

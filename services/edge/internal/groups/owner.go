@@ -16,8 +16,8 @@ import (
 // be renewed at about the same time: renewalsIn is how many such times there are.
 const (
 	questionsAtATime = 64
-	renewalsAtATime  = 4
-	leasesInACall    = 1000
+	renewalsAtATime  = 8
+	leasesInACall    = 256
 	renewalsIn       = 8
 )
 
@@ -121,10 +121,33 @@ func (g *Groups) renew(o *owner) {
 				if i < len(resp.GetCodes()) {
 					c = resp.GetCodes()[i]
 				}
-				g.renewed(d, c, asked)
+				g.renewals.Push(renewal{d, c, asked})
 			}
 		})
 	})
+}
+
+// renewal is a store's answer for one lease, which was asked for at a time.
+type renewal struct {
+	d     *dispatcher
+	code  wirev1.Code
+	asked time.Time
+}
+
+// renewalsInAStep is how many answers are taken for one thing of each other kind.
+const renewalsInAStep = 8
+
+// takeRenewals takes some of the answers, and reports whether there were any.
+func (g *Groups) takeRenewals() (did bool) {
+	for range renewalsInAStep {
+		r, ok := g.renewals.Pop()
+		if !ok {
+			return did
+		}
+		did = true
+		g.renewed(r.d, r.code, r.asked)
+	}
+	return did
 }
 
 func (g *Groups) renewed(d *dispatcher, c wirev1.Code, asked time.Time) {
