@@ -45,6 +45,9 @@ type dispatcher struct {
 	open     bool // and that is stored
 	waiting  []said
 	timed    pace.Timed[timed]
+	renewal  pace.Timed[*dispatcher] // at renewAt
+	departed []string                // edges whose members of before are yet to be ended
+	early    []*exchange.Message     // came behind the heads, which are not taken yet
 	hears    *audience
 	place    int       // in hears.all
 	busy     bool      // in Groups.busy
@@ -75,7 +78,7 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 		of: s, conn: exchange.Conn{Loop: g.cfg.Loop, Slot: g.lastSlot, Gen: 1}, generation: granted.GetGeneration(), granted: granted,
 		began: g.now, until: asked.Add(g.cfg.Lease), renewAt: g.renewAt(asked),
 	}
-	d.timed.Of = d
+	d.timed.Of, d.renewal.Of = d, d
 	var first *member
 	for _, m := range s.members {
 		// one that has joined says what the group's key is, whatever newcomers want
@@ -103,7 +106,8 @@ func (g *Groups) join(d *dispatcher) {
 
 // joined begins to dispatch from where the group stands.
 func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
-	d.answered = false
+	early := d.early
+	d.answered, d.early = false, nil
 	if e.Err != nil {
 		why := code.From(e.Err)
 		if code.Retryable(why.Code) {
@@ -135,6 +139,9 @@ func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
 	w := g.write(d)
 	w.AddFilters = []string{d.of.filter, heldMark}
 	g.cfg.Mesh.Save(d.conn, refFirst, w, true)
+	if len(early) > 0 {
+		g.handTo(d, early)
+	}
 }
 
 // saved takes the answer to a Save.
@@ -166,11 +173,50 @@ func (g *Groups) stored(d *dispatcher, err error) {
 		d.open = true
 		waiting := d.waiting
 		d.waiting = nil
-		for _, o := range waiting {
+		for _, o := range d.ownFirst(waiting) {
 			g.fromMember(o.edge, o.op)
+		}
+		for _, o := range waiting { // a Settle says nothing of whether its edge has members
+			if g.dispatchers[d.conn.Slot] == d {
+				g.meets(d, o.edge, d.core.HasEdge(o.edge))
+			}
 		}
 		g.isBusy(d)
 	}
+}
+
+// ownFirst are words with those first whose members want the dispatcher's key: it is nobody else's
+// for as long as one of them does. The words of one member keep their order.
+func (d *dispatcher) ownFirst(words []said) []said {
+	other := map[assignment.MemberID]bool{}
+	for _, o := range words {
+		if j := o.op.GetJoin(); j != nil && j.GetKey() != d.key {
+			other[assignment.MemberID{Edge: o.edge, ID: o.op.GetMember()}] = true
+		}
+	}
+	if len(other) == 0 {
+		return words
+	}
+	var own, rest []said
+	for _, o := range words {
+		if other[assignment.MemberID{Edge: o.edge, ID: o.op.GetMember()}] {
+			rest = append(rest, o)
+		} else {
+			own = append(own, o)
+		}
+	}
+	return append(own, rest...)
+}
+
+// wait keeps a word for when the dispatcher is open. Who leaves before has not been.
+func (d *dispatcher) wait(edge string, op *meshv1.GroupOp) {
+	if op.GetLeave() == nil {
+		d.waiting = append(d.waiting, said{edge, op})
+		return
+	}
+	d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool {
+		return o.edge == edge && o.op.GetMember() == op.GetMember() && o.op.GetSettle() == nil
+	})
 }
 
 // fromMember takes what a member's edge says.
@@ -186,8 +232,9 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 		}
 		return
 	}
+	g.depart(d, edge)
 	if !d.open { // in order: what a member has settled since its join must not be taken for held
-		d.waiting = append(d.waiting, said{edge, op})
+		d.wait(edge, op)
 		g.meets(d, edge, true)
 		return
 	}
@@ -214,6 +261,9 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 	switch {
 	case j.GetKey() == d.key:
 		d.core.Join(assignment.MemberID{Edge: edge, ID: op.GetMember()}, j)
+		if len(j.GetHeld()) > 0 {
+			d.auditAt = sooner(d.auditAt, g.now.Add(time.Duration(assignment.AskAfter)))
+		}
 		answer.Epoch, answer.Head = d.core.Head(d.of.filter)
 	case d.core.Members() == 0: // nobody is left who wanted the other key
 		g.release(d)
@@ -243,6 +293,9 @@ func (g *Groups) isBusy(d *dispatcher) {
 func (g *Groups) takeOut(d *dispatcher) {
 	if g.dispatchers[d.conn.Slot] != d || !d.begun {
 		return
+	}
+	for len(d.departed) > 0 {
+		g.depart(d, d.departed[0])
 	}
 	g.advance(d)
 	out := d.core.Take()
@@ -333,10 +386,6 @@ func (d *dispatcher) tend(g *Groups) {
 		return
 	}
 	due := func(at time.Time) bool { return !at.IsZero() && !g.now.Before(at) }
-	if due(d.renewAt) {
-		d.renewAt = time.Time{}
-		g.ownerOf(d.of).leases.Push(d)
-	}
 	if due(d.joinAt) {
 		if len(d.of.members)+len(d.waiting) == 0 {
 			g.release(d)
@@ -353,7 +402,7 @@ func (d *dispatcher) tend(g *Groups) {
 	if due(d.auditAt) {
 		g.audit(d)
 	}
-	if d.open && d.core.Members() == 0 && due(d.empty.Add(emptyFor)) {
+	if d.open && d.core.Members() == 0 && !d.empty.IsZero() && due(d.empty.Add(emptyFor)) {
 		g.release(d)
 		return
 	}
@@ -393,7 +442,8 @@ func (g *Groups) plan(d *dispatcher) {
 	if g.dispatchers[d.conn.Slot] != d {
 		return
 	}
-	at := sooner(d.renewAt, d.joinAt)
+	g.leases.Set(&d.renewal, d.renewAt)
+	at := d.joinAt
 	if !d.busy { // who is busy is planned after its turn
 		at = sooner(at, d.coreDue())
 	}
@@ -475,6 +525,7 @@ func (g *Groups) end(d *dispatcher, gone *meshv1.GroupGone) {
 	delete(g.dispatchers, d.conn.Slot)
 	s.dispatcher = nil
 	g.due.Set(&d.timed, time.Time{})
+	g.leases.Set(&d.renewal, time.Time{})
 	g.hearing.remove(d)
 	g.bounds.memory.Add(-d.weighs)
 	g.cfg.Mesh.Leave(g.cfg.Loop, s.filter)

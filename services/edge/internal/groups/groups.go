@@ -133,6 +133,8 @@ type Groups struct {
 	setup pace.Turns[exchange.Conn, func()]
 	busy  pace.Turns[exchange.Conn, *dispatcher]
 	due   pace.Times[timed]
+	// leases are those that are to be renewed: they go before all else.
+	leases pace.Times[*dispatcher]
 	// renewals are answers of stores that wait to be taken.
 	renewals walk.FIFO[renewal]
 }
@@ -148,8 +150,9 @@ type Stats struct {
 	// messages out until memory comes free.
 	Overloaded, RateLimited, MemoryWaits atomic.Uint64
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
-	// NoMember ephemeral ones that went to nobody.
-	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember atomic.Uint64
+	// NoMember ephemeral ones that went to nobody; TooMany ephemeral ones were of a topic of which
+	// very many waited for very many groups.
+	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember, TooMany atomic.Uint64
 	// Grants of leases, Lost ones, edges that were taken for Dead, and BadFrames.
 	Grants, Lost, Dead, BadFrames atomic.Uint64
 }
@@ -191,10 +194,20 @@ func (g *Groups) Stop(ctx context.Context) error {
 func (g *Groups) Drain(ctx context.Context) {
 	done := make(chan struct{})
 	g.ops.Do(func() {
-		defer close(done)
 		g.draining = true
+		left := len(g.dispatchers)
+		if left == 0 {
+			close(done)
+		}
 		for _, d := range g.dispatchers {
-			g.release(d)
+			g.setup.Push(d.of.payer, func() {
+				if g.dispatchers[d.conn.Slot] == d {
+					g.release(d)
+				}
+				if left--; left == 0 {
+					close(done)
+				}
+			})
 		}
 	})
 	select {
@@ -231,8 +244,7 @@ func (g *Groups) run(ctx context.Context) {
 
 // waits reports whether there is something to do at once.
 func (g *Groups) waits() bool {
-	at, ok := g.due.Next()
-	return len(g.local)+g.busy.Len()+g.setup.Len()+g.renewals.Len()+g.hearing.fans.Len() > 0 || g.feeds() || ok && !at.After(g.now)
+	return len(g.local)+g.busy.Len()+g.setup.Len()+g.renewals.Len()+g.hearing.fans.Len() > 0 || g.feeds() || g.due.Is(g.now) || g.leases.Is(g.now)
 }
 
 // slice is how long a turn takes, about: what comes meanwhile waits for it.
@@ -263,10 +275,21 @@ func (g *Groups) turn() {
 // before what makes and keeps groups.
 const busyInAStep = 8
 
+// leasesInAStep is how many leases are put to their owner's: the rest of a step takes far longer.
+const leasesInAStep = 256
+
 // step does one thing of each kind, and reports whether there was any.
 func (g *Groups) step() (did bool) {
 	g.say()
-	did = g.fan()
+	for range leasesInAStep {
+		d, ok := g.leases.Take(g.now)
+		if !ok {
+			break
+		}
+		did, d.renewAt = true, time.Time{}
+		g.ownerOf(d.of).leases.Push(d)
+	}
+	did = g.fan() || did
 	did = g.feed() || did
 	did = g.takeRenewals() || did
 	for range busyInAStep {
@@ -308,6 +331,9 @@ func (g *Groups) next() time.Duration {
 		least = tick - g.now.Sub(g.ticked)
 	}
 	if at, ok := g.due.Next(); ok {
+		least = min(least, at.Sub(g.now))
+	}
+	if at, ok := g.leases.Next(); ok {
 		least = min(least, at.Sub(g.now))
 	}
 	return max(least, time.Millisecond)

@@ -1,6 +1,8 @@
 package groups
 
 import (
+	"slices"
+
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -13,8 +15,9 @@ type hearing struct {
 	filters map[string]*audience
 	matched []*audience
 
-	fanned map[string]*fan // by topic
-	fans   walk.FIFO[*fan]
+	changes uint64
+	fanned  map[string]*fan // by topic
+	fans    walk.FIFO[*fan]
 
 	// readers are the dispatchers, by slot, that wait for a range of a log.
 	readers map[logRange][]uint32
@@ -28,6 +31,8 @@ func newHearing() hearing {
 type audience struct {
 	filter string
 	all    []*dispatcher
+	// changes counts who came and left.
+	changes uint64
 }
 
 // logRange is what is read of a log, by its first seq.
@@ -40,10 +45,25 @@ type logRange struct {
 type fan struct {
 	topic string
 	runs  walk.FIFO[fanned]
+	// all that the last of runs was for, and the changes of these when it came.
+	all   []*dispatcher
+	as    uint64
+	heard int // audiences
+	// waiting is how many messages runs has. The newest one of a durable topic stands for all that
+	// came beyond fanMost: a group reads what is before it.
+	waiting int
+	newest  *exchange.Message
 }
+
+// runMost is how many messages are put together at most, to be handed on in one step.
+const runMost = 32
+
+// fanMost is how many messages of a topic wait to be handed on, so that there is room for others.
+const fanMost = 1024
 
 type fanned struct {
 	msgs []*exchange.Message
+	own  bool // msgs may be appended to
 	to   []*dispatcher
 }
 
@@ -59,10 +79,14 @@ func (h *hearing) add(d *dispatcher) {
 	}
 	d.hears, d.place = a, len(a.all)
 	a.all = append(a.all, d)
+	h.changes++
+	a.changes = h.changes
 }
 
 func (h *hearing) remove(d *dispatcher) {
 	a, last := d.hears, len(d.hears.all)-1
+	h.changes++
+	a.changes = h.changes
 	a.all[d.place] = a.all[last]
 	a.all[d.place].place = d.place
 	a.all[last] = nil
@@ -100,10 +124,7 @@ func (g *Groups) live(msgs []*exchange.Message) {
 		run := msgs[:n]
 		msgs = msgs[n:]
 		h.matched = h.of.Match(h.matched[:0], run[0].Topic)
-		many := 0
-		for _, a := range h.matched {
-			many += len(a.all)
-		}
+		many := count(h.matched)
 		f := h.fanned[run[0].Topic]
 		if f == nil && many <= atOnce {
 			for _, a := range h.matched {
@@ -114,18 +135,57 @@ func (g *Groups) live(msgs []*exchange.Message) {
 			g.lives.Add(-int64(n))
 			continue
 		}
-		to := make([]*dispatcher, 0, many)
-		for _, a := range h.matched {
-			to = append(to, a.all...)
-		}
 		if f == nil {
 			f = &fan{topic: run[0].Topic}
 			h.fanned[f.topic] = f
 			h.fans.Push(f)
 		}
-		f.runs.Push(fanned{run, to})
+		if f.waiting < fanMost {
+			f.add(run, h.matched, many)
+			continue
+		}
+		for _, m := range run {
+			if m.Seq > 0 {
+				f.newest = m
+			} else {
+				g.Stats.TooMany.Add(1)
+			}
+		}
+		g.lives.Add(-int64(n))
 	}
 	clear(h.matched)
+}
+
+// add has a run handed to the audiences as they are now. Runs for the same dispatchers share the
+// list of them, and those that nobody was handed are one.
+func (f *fan) add(run []*exchange.Message, to []*audience, many int) {
+	f.waiting += len(run)
+	var as uint64
+	for _, a := range to {
+		as = max(as, a.changes)
+	}
+	if f.all == nil || f.as != as || f.heard != len(to) {
+		f.all, f.as, f.heard = make([]*dispatcher, 0, many), as, len(to)
+		for _, a := range to {
+			f.all = append(f.all, a.all...)
+		}
+	} else if n := f.runs.Len(); n > 0 && len(f.runs.At(n-1).to) == len(f.all) && len(f.runs.At(n-1).msgs) < runMost {
+		last := f.runs.At(n - 1)
+		if !last.own {
+			last.msgs, last.own = slices.Clone(last.msgs), true
+		}
+		last.msgs = append(last.msgs, run...)
+		return
+	}
+	f.runs.Push(fanned{msgs: run, to: f.all})
+}
+
+// count is how many dispatchers audiences have.
+func count(all []*audience) (n int) {
+	for _, a := range all {
+		n += len(a.all)
+	}
+	return n
 }
 
 // fan hands a run on to some of those that want it, and reports whether there was one.
@@ -142,7 +202,17 @@ func (g *Groups) fan() bool {
 	}
 	if one.to = one.to[n:]; len(one.to) == 0 {
 		g.lives.Add(-int64(len(one.msgs)))
+		f.waiting -= len(one.msgs)
 		f.runs.Pop()
+	}
+	if f.runs.Len() == 0 && f.newest != nil {
+		m := f.newest
+		f.newest = nil
+		g.lives.Add(1)
+		h.matched = h.of.Match(h.matched[:0], m.Topic)
+		many := count(h.matched)
+		f.add([]*exchange.Message{m}, h.matched, many)
+		clear(h.matched)
 	}
 	if f.runs.Len() > 0 {
 		h.fans.Push(f)
@@ -158,7 +228,7 @@ func (g *Groups) handTo(d *dispatcher, run []*exchange.Message) {
 	case g.dispatchers[d.conn.Slot] != d:
 		return
 	case !d.begun && d.answered:
-		g.inTurn(d, func(d *dispatcher) { g.handTo(d, run) }) // behind the heads
+		d.keepEarly(run)
 		return
 	case !d.begun: // what came before the heads is in the log
 		return
@@ -166,6 +236,35 @@ func (g *Groups) handTo(d *dispatcher, run []*exchange.Message) {
 	g.advance(d)
 	d.core.Live(run)
 	g.isBusy(d)
+}
+
+// earlyMost is how many messages are kept that came behind the heads, before these are taken.
+const earlyMost = 256
+
+// keepEarly keeps messages that came behind the heads. Of more than earlyMost the last of each
+// durable topic is enough: the core reads what is before it. Ephemeral ones go to nobody before the
+// dispatcher is open.
+func (d *dispatcher) keepEarly(run []*exchange.Message) {
+	for _, m := range run {
+		if m.Seq > 0 {
+			d.early = append(d.early, m)
+		}
+	}
+	if len(d.early) < 2*earlyMost {
+		return
+	}
+	last := make(map[string]int, earlyMost)
+	for i, m := range d.early {
+		last[m.Topic] = i
+	}
+	kept := d.early[:0]
+	for i, m := range d.early {
+		if last[m.Topic] == i {
+			kept = append(kept, m)
+		}
+	}
+	clear(d.early[len(kept):])
+	d.early = kept
 }
 
 // read asks for a part of a log.

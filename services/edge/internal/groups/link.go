@@ -173,9 +173,11 @@ func (g *Groups) down(edge string) {
 	g.membersGone(edge)
 	if p := g.neighbours[edge]; p != nil {
 		for s := range p.shares {
-			g.setAt(s, "")
-			s.askAt = g.now
-			g.planShare(s)
+			g.ofShare(s, edge, func() {
+				g.setAt(s, "")
+				s.askAt = g.now
+				g.planShare(s)
+			})
 		}
 	}
 }
@@ -187,11 +189,34 @@ func (g *Groups) membersGone(edge string) {
 		return
 	}
 	for d := range p.dispatchers {
-		d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
-		d.core.LeaveEdge(edge)
-		g.meets(d, edge, false)
-		g.isBusy(d)
+		if !slices.Contains(d.departed, edge) {
+			d.departed = append(d.departed, edge)
+			g.inTurn(d, func(d *dispatcher) { g.depart(d, edge) })
+		}
 	}
+}
+
+// depart ends the members that an edge had here before, if that is still to be done. It is done
+// before anything that the edge says since, and before anybody is assigned anything.
+func (g *Groups) depart(d *dispatcher, edge string) {
+	i := slices.Index(d.departed, edge)
+	if i < 0 {
+		return
+	}
+	d.departed = slices.Delete(d.departed, i, i+1)
+	d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
+	d.core.LeaveEdge(edge)
+	g.meets(d, edge, false)
+	g.isBusy(d)
+}
+
+// ofShare does something with a group in its turn, if an edge is still its dispatcher then.
+func (g *Groups) ofShare(s *share, edge string, f func()) {
+	g.setup.Push(s.payer, func() {
+		if g.groups[s.name] == s && s.at == edge {
+			f()
+		}
+	})
 }
 
 // tendLink beats where another edge's life matters, and forgets links that nobody needs.
@@ -267,7 +292,12 @@ func (g *Groups) hear(f *meshv1.GroupFrame) bool {
 func (g *Groups) anew(edge string) {
 	if p := g.neighbours[edge]; p != nil {
 		for s := range p.shares {
-			g.introduceAll(s)
+			s.forgotten = true
+			g.ofShare(s, edge, func() {
+				if s.forgotten {
+					g.introduceAll(s)
+				}
+			})
 		}
 	}
 }

@@ -29,6 +29,7 @@ type share struct {
 	// the dispatcher here that has handed over, and that is not stored yet; 0: none
 	releasing  uint32
 	dispatcher *dispatcher
+	forgotten  bool        // by the dispatcher, which is to hear of the members anew
 	acked      []ackedOnce // not long ago, by members here, the oldest first
 	forgetAt   time.Time   // when the oldest of them are forgotten
 }
@@ -158,6 +159,12 @@ func (g *Groups) drop(m *member) {
 	if m.joined {
 		m.of.open--
 	}
+	if m.conn == m.of.payer { // its turn ends with it
+		for _, o := range m.of.members {
+			m.of.payer = o.conn
+			break
+		}
+	}
 	if m.introduced != "" { // it may dispatch although this edge does not go by it now
 		g.left(m.introduced, m.op(nil))
 	}
@@ -182,6 +189,9 @@ func (g *Groups) SettleGroup(all []exchange.GroupSettled) {
 }
 
 func (g *Groups) settle(m *member, s *exchange.GroupSettled) {
+	if m.of.forgotten {
+		g.introduceAll(m.of)
+	}
 	m.hasNot(g, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
 	out := &meshv1.GroupSettle{Topic: s.Message.Topic, Epoch: s.Message.Epoch, Seq: s.Message.Seq, How: s.How, DelayMs: s.DelayMS}
 	kept := m.settled
@@ -333,6 +343,10 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 		g.Stats.Grants.Add(1)
 		g.setAt(s, g.cfg.Edge)
 		g.begin(s, resp, asked)
+		if g.draining { // it was asked for before
+			g.release(s.dispatcher)
+			break
+		}
 		g.introduceAll(s)
 	case resp.GetPreviousEdge() != "" && resp.GetPreviousEdge() != g.cfg.Edge && g.dead[resp.GetPreviousEdge()].IsZero():
 		g.setAt(s, resp.GetPreviousEdge())
@@ -343,10 +357,16 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 }
 
 func (g *Groups) introduceAll(s *share) {
+	s.forgotten = false
 	acked := s.remembered()
-	for _, m := range s.members {
-		g.introduce(m, acked)
-		acked = nil
+	for _, joined := range [...]bool{true, false} {
+		// newcomers decide nothing for those that have joined
+		for _, m := range s.members {
+			if m.joined == joined {
+				g.introduce(m, acked)
+				acked = nil
+			}
+		}
 	}
 }
 

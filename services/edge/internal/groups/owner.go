@@ -43,8 +43,7 @@ func (g *Groups) ownerOf(s *share) *owner {
 
 // askOwners asks stores as much as they may be asked at a time.
 func (g *Groups) askOwners() {
-	at, ok := g.due.Next()
-	more := ok && !at.After(g.now) // leases may be among them, to be renewed in the same call
+	more := g.leases.Is(g.now) // to be renewed in the same call
 	for _, o := range g.owners {
 		for o.asking < questionsAtATime {
 			s, ok := o.questions.Pop()
@@ -53,7 +52,7 @@ func (g *Groups) askOwners() {
 			}
 			g.askWho(o, s)
 		}
-		for o.renewing < renewalsAtATime && (o.leases.Len() >= leasesInACall || o.leases.Len() > 0 && !more) {
+		for o.renewing < renewalsAtATime && (o.leases.Len() >= leasesInACall || o.leases.Len() > 0 && (!more || o.renewing == 0)) {
 			g.renew(o)
 		}
 		if o.asking+o.renewing+o.questions.Len()+o.leases.Len() == 0 {

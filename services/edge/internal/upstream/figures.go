@@ -111,6 +111,7 @@ func (m *Mesh) Figures() []Figure {
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_RETENTION, gs.Missed.Load()),
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_EXPIRED, gs.Expired.Load()),
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_NO_SUBSCRIBER, gs.NoMember.Load()),
+		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_QUEUE_FULL, gs.TooMany.Load()),
 		count("group_dead_letters_total", "Messages of groups that became dead letters.", gs.DeadLetters.Load()),
 	)
 	if m.cfg.Teller != nil {

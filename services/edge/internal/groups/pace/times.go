@@ -46,9 +46,12 @@ func (q *Times[V]) Next() (at time.Time, ok bool) {
 	return q.all[0].at, true
 }
 
+// Is reports whether one is due by now.
+func (q *Times[V]) Is(now time.Time) bool { return len(q.all) > 0 && !q.all[0].at.After(now) }
+
 // Take takes out the one that is due first; false where none is due by now.
 func (q *Times[V]) Take(now time.Time) (v V, ok bool) {
-	if len(q.all) == 0 || q.all[0].at.After(now) {
+	if !q.Is(now) {
 		return v, false
 	}
 	return heap.Pop(&q.all).(*Timed[V]).Of, true
