@@ -3,14 +3,15 @@ package groups
 import (
 	"context"
 	"fmt"
-	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"google.golang.org/protobuf/proto"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"google.golang.org/protobuf/proto"
 )
 
 // What waits to be fanned out is bounded in bytes, too.
@@ -137,7 +138,7 @@ func TestAGroupIsNotInTheTurnOfWhoHasLeft(t *testing.T) {
 		a, b := exchange.Conn{Slot: 1}, exchange.Conn{Slot: 2}
 		for _, conn := range []exchange.Conn{a, b} {
 			c.JoinGroup(conn, 1, &exchange.GroupJoin{Group: "g", Filter: "t/1", Window: 10})
-			<-c.joined
+			_ = <-c.joined
 		}
 		c.LeaveGroup(a, 1)
 		synctest.Wait()
@@ -146,7 +147,7 @@ func TestAGroupIsNotInTheTurnOfWhoHasLeft(t *testing.T) {
 			c.JoinGroup(a, uint32(2+i), &exchange.GroupJoin{Group: "h", Filter: fmt.Sprint("u/", i), Window: 10})
 		}
 		for range n {
-			<-c.joined
+			_ = <-c.joined
 		}
 		c.do(func() {
 			g := c.Groups
@@ -219,9 +220,7 @@ func TestWhatASettleSaidEarlyKeepsNoDispatcher(t *testing.T) {
 // What waits for a dispatcher that can't begin is bounded.
 func TestNothingGathersForADispatcherThatCantBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c *crowd
-		c = newCrowd(t, func(cfg *Config) { cfg.Mesh = headless{cfg.Mesh.(*crowd)} })
-		_ = c
+		c := newCrowd(t, func(cfg *Config) { cfg.Mesh = headless{cfg.Mesh.(*crowd)} })
 		const n = 5000
 		for range n {
 			c.JoinGroup(exchange.Conn{Slot: 1}, 1, &exchange.GroupJoin{Group: "g", Filter: "t/1", Window: 10})

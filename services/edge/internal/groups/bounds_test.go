@@ -47,7 +47,7 @@ func TestTooManyGroupsAreRefused(t *testing.T) {
 		before := c.sizes()
 		for range 3 {
 			c.ask(10, 11)
-			c.refused(t, wirev1.Code_CODE_OVERLOADED)
+			_ = c.refused(t, wirev1.Code_CODE_OVERLOADED)
 			c.LeaveGroup(exchange.Conn{}, 10) // as loops do with who was refused
 			if after := c.sizes(); after != before {
 				t.Fatalf("%s were there, now %s", before, after)
@@ -103,7 +103,7 @@ func TestAConnectionHasGroupsMadeAtARate(t *testing.T) {
 		}
 		pass(2 * joinPatience) // nobody has a dispatcher, and all are refused
 		for range 103 {
-			c.refused(t, wirev1.Code_CODE_UNAVAILABLE)
+			_ = c.refused(t, wirev1.Code_CODE_UNAVAILABLE)
 		}
 		if left := c.sizes(); !strings.HasPrefix(left, "0 0 0 0 0 0 0 0 0") {
 			t.Errorf("left are %s", left)
@@ -150,7 +150,7 @@ func TestTheKeyOfWhoHasJoinedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, nil)
 		c.join(0, 0, "g", "")
-		<-c.joined
+		_ = <-c.joined
 		c.do(func() {
 			for _, s := range c.groups { // as if it had come first, and was not answered yet
 				m := &member{memberKey: memberKey{exchange.Conn{Slot: 2}, 1}, of: s, join: &exchange.GroupJoin{Key: "topic"}}

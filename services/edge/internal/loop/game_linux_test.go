@@ -159,7 +159,7 @@ func (g *game) quiet() {
 			more = p != nil && p.move() || more
 		}
 		if len(g.l.deferred) > 0 { // until the next period
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond) // in the bubble's time
 			g.l.release()
 			more = true
 		}
@@ -176,7 +176,7 @@ func (g *game) quiet() {
 // pass has time pass, with ticks of the loop in it.
 func (g *game) pass(d time.Duration) {
 	for pace := max(d/8, delivery.Tick); d > 0; d -= pace {
-		time.Sleep(min(pace, d))
+		<-time.After(min(pace, d)) // in the bubble's time
 		if g.book != nil {
 			g.book.expire()
 		}
@@ -198,7 +198,7 @@ func (g *game) answers() {
 			return
 		}
 		if len(g.l.deferred) > 0 {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond) // in the bubble's time
 			g.l.release()
 		}
 	}

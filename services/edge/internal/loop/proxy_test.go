@@ -142,7 +142,10 @@ func TestHeaderThatDripsInIsClosed(t *testing.T) {
 func TestSessionsCountForTheClientOfAProxy(t *testing.T) {
 	l, _ := byHandBehind(t, admission.Limits{Proxies: loopback, Exempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.128/25")}})
 	for _, x := range []struct{ header, want string }{
-		{proxied, "192.0.2.1"}, {"PROXY TCP6 2001:db8::7 ::1 5 7400\r\n", "2001:db8::/64"}, {"", ""}, {local2, ""},
+		{proxied, "192.0.2.1"},
+		{"PROXY TCP6 2001:db8::7 ::1 5 7400\r\n", "2001:db8::/64"},
+		{"", ""},
+		{local2, ""},
 		{"PROXY TCP4 192.0.2.200 127.0.0.1 5 7400\r\n", ""},
 	} {
 		c := dial(t, l)

@@ -40,7 +40,7 @@ func TestRefusalsNameTheirBound(t *testing.T) {
 		}
 	}
 	other := errors.New("away")
-	if got := q.refused(other); got != other {
+	if got := q.refused(other); !errors.Is(got, other) {
 		t.Errorf("%v became %v", other, got)
 	}
 	if got := q.refused(nil); got != nil {

@@ -17,6 +17,7 @@ type SetProfile struct {
 	cmdline.RouterFlag
 }
 
+// Help is shown by --help.
 func (SetProfile) Help() string {
 	return `Prints how many connections have the new profile. It replaces the whole earlier profile until the connections end. If an
 edge does not answer, the exit code is 1; trying again is safe.

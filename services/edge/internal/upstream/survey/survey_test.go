@@ -312,13 +312,20 @@ func TestHeadsAreSortedByFilter(t *testing.T) {
 		f.Add(0, filter)
 	}
 	s := Begin(f, []Asked{
-		{Filter: "a/+", Heads: true, Limit: 1}, {Filter: "a/#", Heads: true, Limit: 1}, {Filter: "b/+", Heads: true, Limit: 9},
-		{Filter: "c/+"}, {Filter: "d/+", Heads: true},
+		{Filter: "a/+", Heads: true, Limit: 1},
+		{Filter: "a/#", Heads: true, Limit: 1},
+		{Filter: "b/+", Heads: true, Limit: 9},
+		{Filter: "c/+"},
+		{Filter: "d/+", Heads: true},
 	})
 	s.Take([]exchange.Head{
 		// of a shard that moves
-		{Topic: "a/1", Epoch: 1, Head: 7}, {Topic: "a/1", Epoch: 2, Head: 3}, {Topic: "a/1", Epoch: 2, Head: 2},
-		{Topic: "a/1/1", Epoch: 1, Head: 1}, {Topic: "c/1", Epoch: 1, Head: 1}, {Topic: "d/1", Epoch: 1, Head: 1},
+		{Topic: "a/1", Epoch: 1, Head: 7},
+		{Topic: "a/1", Epoch: 2, Head: 3},
+		{Topic: "a/1", Epoch: 2, Head: 2},
+		{Topic: "a/1/1", Epoch: 1, Head: 1},
+		{Topic: "c/1", Epoch: 1, Head: 1},
+		{Topic: "d/1", Epoch: 1, Head: 1},
 	}, []string{"d/+"}, nil)
 	want := map[string]string{"a/+": " a/1/2/3", "a/#": "TOO_MANY_TOPICS", "d/+": "TOO_MANY_TOPICS"}
 	if got := answers(s); !maps.Equal(got, want) {
