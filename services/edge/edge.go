@@ -34,6 +34,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
@@ -118,6 +119,7 @@ func (e *Edge) assemble() error {
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
+		Groups: groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate},
 	})
 	e.rank(belongs)
 	e.claim(began)

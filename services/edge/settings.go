@@ -72,6 +72,9 @@ type Settings struct {
 	PinCPUs               bool          `name:"pin-cpus" help:"Keep each loop on a thread and a CPU of its own, among those that this process may use. Steadier where nothing else runs on these CPUs; waking an idle loop costs more thread switches. Linux only."`
 	WhereBudget           time.Duration `help:"What all content filters of a topic may take for one message, as estimated; subscriptions beyond it are refused (OVERLOADED)." default:"200us" see:"content-filters"`
 	WhereMemory           int           `help:"Bytes kept for the content filters of all subscriptions together, as estimated; subscriptions beyond it are refused (OVERLOADED)." default:"536870912" see:"content-filters"`
+	MaxGroups             int           `zero:"keep" help:"Groups (shared subscriptions) that have members on this edge or are dispatched by it; subscriptions that would make further ones are refused (OVERLOADED). 0: no limit." default:"50000" see:"limits-of-connections"`
+	GroupMemory           int           `zero:"keep" help:"Bytes that groups on this edge keep, about 4 KiB each, with the messages that wait for members or for their ACKs. New members are refused (OVERLOADED) from three quarters of it on; when it is used up, each group takes one message at a time. 0: no limit." default:"268435456" see:"limits-of-connections"`
+	GroupRate             int           `zero:"keep" help:"Groups that one connection may have made on this edge in a second, and ten times as many at once; further ones are refused (RATE_LIMITED). 0: no limit." default:"100" see:"limits-of-connections"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
@@ -137,6 +140,9 @@ func (s *Settings) Check() error {
 		settings.Range("catchup-rate", d.CatchupRate, 0, 1_000_000),
 		settings.Range("where-memory", d.WhereMemory, 1<<20, 1<<40),
 		settings.Range("where-budget", d.WhereBudget.Seconds(), 1e-6, 0.1),
+		settings.Range("max-groups", d.MaxGroups, 0, 10_000_000),
+		settings.Range("group-memory", d.GroupMemory, 0, 1<<40),
+		settings.Range("group-rate", d.GroupRate, 0, 1_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

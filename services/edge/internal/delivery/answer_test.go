@@ -156,7 +156,7 @@ func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	}
 	a.stepUntil(t, s, func() bool { return s.Active && toldTracks(c) == 0 })
 	answer := sentAnswer(t, c, 2)
-	if told.Told || !told.Runs && !told.Reading {
+	if told.Told.Any() || !told.Runs && !told.Reading {
 		t.Fatal("who is in the answer does not go on once it was sent")
 	}
 	for i, p := range answer.GetPositions() {

@@ -207,10 +207,10 @@ func (a *auditor) goesOn(c *state.Conn, t *state.Track) {
 	a.t.Helper()
 	h := a.h
 	name := t.Topic.Name()
-	if t.Behind && !t.Held && !t.Told && t.Rank == nil {
+	if t.Behind && !t.Held && !t.Told.Any() && t.Rank == nil {
 		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.Runs || t.Reading || t.Waits || t.RetryAt > 0)
 	}
-	if t.Behind && !t.Held && !t.Told && t.Rank == nil {
+	if t.Behind && !t.Held && !t.Told.Any() && t.Rank == nil {
 		a.holds(c, "who is behind in "+name+" is counted as such", t.Lags && slices.ContainsFunc(h.lagging.Tracks(), func(r state.TrackRef) bool { return r.Get() == t }))
 	}
 	if t.Reading && t.Rank == nil {
@@ -223,7 +223,7 @@ func (a *auditor) goesOn(c *state.Conn, t *state.Track) {
 	if t.Latest != nil {
 		a.holds(c, "the newest message of "+name+" waits for something", t.Waits || t.Queued() > 0 || t.RetryAt > 0 || t.Behind)
 	}
-	if !t.Behind && !t.Held && !t.Told && t.Rank == nil && t.Epoch != 0 && t.Epoch == t.Topic.Epoch && t.Latest == nil {
+	if !t.Behind && !t.Held && !t.Told.Any() && t.Rank == nil && t.Epoch != 0 && t.Epoch == t.Topic.Epoch && t.Latest == nil {
 		a.holds(c, "who is not behind in "+name+" has what came", t.Pos >= t.Topic.Last)
 	}
 }

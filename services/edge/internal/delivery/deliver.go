@@ -55,7 +55,7 @@ func (h *Hub) offer(t *state.Track, m *exchange.Message) {
 // epochOf makes the track one of the message's epoch; false where the message is of an older one.
 func (h *Hub) epochOf(t *state.Track, m *exchange.Message) bool {
 	switch {
-	case t.Epoch != 0 && (t.Told || t.Held && t.Behind):
+	case t.Epoch != 0 && (t.Told.Any() || t.Held && t.Behind):
 		return false // it stays where it is, and sees from the topic later
 	case t.Epoch == 0:
 		h.learnEpoch(t, m.Epoch)

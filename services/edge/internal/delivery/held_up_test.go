@@ -137,7 +137,7 @@ func TestWhatAnAnswerNamesIsNotTakenBack(t *testing.T) {
 		w.settle()
 		at := w.h.conns.Get(c.slot)
 		for _, tr := range at.Tracks.All() {
-			tr.Told = true
+			tr.Told = state.ToldBehind
 		}
 		w.h.trimDurable(at, 0)
 		w.h.trimOldest(at, 0)

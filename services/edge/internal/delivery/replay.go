@@ -39,8 +39,10 @@ type replayer struct {
 // enqueue puts a track that is behind in line.
 func (r *replayer) enqueue(t *state.Track) {
 	r.hub.lagging.Add(t)
-	t.ToldLevel = false
-	if !t.Runs && !t.Held && !t.Told {
+	if t.Told == state.ToldLevel {
+		t.Told = state.ToldBehind
+	}
+	if !t.Runs && !t.Held && !t.Told.Any() {
 		t.Runs = true
 		r.runnable.Push(runner{t: t.Ref()})
 	}
@@ -71,7 +73,7 @@ func (r *replayer) slice() int {
 		return 1
 	}
 	t.Runs = false
-	if !t.Behind || t.Reading || t.Told || t.Conn.Draining || t.Conn.Phase != state.Open {
+	if !t.Behind || t.Reading || t.Told.Any() || t.Conn.Draining || t.Conn.Phase != state.Open {
 		return 1
 	}
 	if t.Rank != nil {
@@ -200,7 +202,7 @@ func (r *replayer) arrived(t *state.Track, j *arrival) {
 	switch {
 	case t.Epoch == 0:
 		r.hub.learnEpoch(t, e.Epoch)
-	case t.Told && e.Epoch > t.Epoch:
+	case t.Told.Any() && e.Epoch > t.Epoch:
 		return // it asks again
 	case e.Epoch > t.Epoch:
 		r.hub.newEpoch(t, e.Epoch, 0)
@@ -374,7 +376,7 @@ func (r *replayer) stands(t *state.Track) bool { return t.Cursor != nil && !r.ne
 func (r *replayer) tendFirst(t *state.Track) {
 	c := t.Conn
 	switch {
-	case !t.ACK || t.Reading || t.Told || t.Held || c.Phase != state.Open || c.Draining || t.RetryAt > r.hub.now || !r.stands(t):
+	case !t.ACK || t.Reading || t.Told.Any() || t.Held || c.Phase != state.Open || c.Draining || t.RetryAt > r.hub.now || !r.stands(t):
 		return
 	case c.Unacked >= c.Window || t.Window > 0 && t.Unacked >= uint32(t.Window) || !r.hub.drained(c):
 		return // wake comes here again

@@ -257,9 +257,11 @@ func (j *activation) Hold(r state.TrackRef) (pos uint64, held bool) {
 	if t == nil {
 		return 0, false
 	}
-	t.Told = true
+	if !t.Told.Any() {
+		t.Told = state.ToldBehind
+	}
 	if !t.Behind && t.Rank == nil {
-		t.Behind, t.ToldLevel = true, true
+		t.Behind, t.Told = true, state.ToldLevel
 	}
 	return t.Pos, true
 }
@@ -361,12 +363,13 @@ func (b *starter) letOut(t *state.Track, s *state.Subscription) {
 
 // goOn has a track go on whose place is in an answer.
 func (b *starter) goOn(t *state.Track) {
-	if t == nil || !t.Told {
+	if t == nil || !t.Told.Any() {
 		return
 	}
-	if t.Told = false; t.ToldLevel {
-		t.ToldLevel, t.Behind = false, t.Pos < t.Topic.Last && t.Epoch == t.Topic.Epoch
+	if t.Told == state.ToldLevel {
+		t.Behind = t.Pos < t.Topic.Last && t.Epoch == t.Topic.Epoch
 	}
+	t.Told = state.NotTold
 	t.Behind = t.Behind || t.Topic.Epoch > t.Epoch
 	b.goOnBehind(t)
 }

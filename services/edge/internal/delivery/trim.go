@@ -102,7 +102,7 @@ func (h *Hub) trimDurable(c *state.Conn, goal int) {
 		case isGap && it.From() == 0:
 			fenced = append(fenced, t)
 		case isGap && t.Rank != nil: // it says nothing of where the track is
-		case t.Told || slices.Contains(fenced, t):
+		case t.Told.Any() || slices.Contains(fenced, t):
 		case it.Again():
 			h.postpone(c, i-1)
 		case t.Overflow == state.OverflowDisconnect:
@@ -164,7 +164,7 @@ func (h *Hub) trimOldest(c *state.Conn, goal int) {
 			continue
 		}
 		t := state.TrackOf(it.Stream())
-		if t.Told || t.Overflow != state.OverflowDropOldest {
+		if t.Told.Any() || t.Overflow != state.OverflowDropOldest {
 			continue
 		}
 		from, n := it.Message().Seq, uint64(it.Count())

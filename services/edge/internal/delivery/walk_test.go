@@ -46,7 +46,7 @@ func heldTracks(c *state.Conn) (n int) {
 
 func toldTracks(c *state.Conn) (n int) {
 	for _, t := range c.Tracks.All() {
-		if t.Told {
+		if t.Told.Any() {
 			n++
 		}
 	}
@@ -179,7 +179,7 @@ func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 		for a.h.Work(4096) {
 		}
 		for _, track := range c.Tracks.All() {
-			if track.Told || !track.Reading && !track.Waits {
+			if track.Told.Any() || !track.Reading && !track.Waits {
 				t.Fatalf("after %d slices: a track is left behind", slices)
 			}
 		}

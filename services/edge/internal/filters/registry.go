@@ -145,7 +145,7 @@ func (r *Registry) add(key Key, filter, text string) (uint32, error) {
 	}
 	if r.filters[filter][p] == 0 {
 		if t := r.with(filter, p); t > r.cfg.Budget {
-			return 0, overloaded(fmt.Sprintf("the content filters of these topics would take %v for a message here, at most %v", t, r.cfg.Budget))
+			return 0, overloaded(fmt.Sprintf("the content filters of these topics would take at least %v for a message here, %v at most", t, r.cfg.Budget))
 		}
 	}
 	r.mu.Lock()
@@ -194,6 +194,9 @@ func (r *Registry) with(filter string, p *program) time.Duration {
 		return t
 	}
 	shared, seen := p.time, map[*program]bool{p: true}
+	if shared > r.cfg.Budget {
+		return shared
+	}
 	for other := range r.wilds {
 		if topic.Meet(filter, other) {
 			if shared += sum(r.filters[other], seen); shared > r.cfg.Budget {

@@ -253,6 +253,19 @@ func TestWhoJudgesWaitsForNoComparison(t *testing.T) {
 	}
 }
 
+// What is too dear by itself is refused without a look at topics, of which there may be very many.
+func TestTooDearAFilterIsComparedWithNoTopic(t *testing.T) {
+	r := New(Config{Budget: time.Microsecond})
+	a, b := &program{text: "a", time: time.Microsecond}, &program{text: "b", time: 2 * time.Microsecond}
+	r.use(key(1), "t/1", a)
+	if takes := r.with("t/+", b); takes != b.time {
+		t.Errorf("topics were looked at: %v", takes)
+	}
+	if takes := r.with("t/+", &program{text: "c", time: time.Nanosecond}); takes != a.time+1 {
+		t.Errorf("it takes %v", takes)
+	}
+}
+
 // Only topics whose filters are dear are compared with one that has wildcards.
 func TestTheDearestTopicsAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

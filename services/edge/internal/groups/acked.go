@@ -24,6 +24,10 @@ type ackedOnce struct {
 // remember that a message was ACKed. At a bound the group's oldest are forgotten: that costs a
 // redelivery at most.
 func (g *Groups) remember(s *share, m message) {
+	if len(s.acked) == 0 {
+		s.forgetAt = g.now.Add(ackedFor)
+		defer g.planShare(s)
+	}
 	s.acked = append(s.acked, ackedOnce{m, g.now})
 	g.ackedHere++
 	for len(s.acked) > ackedMost || g.ackedHere > ackedInAll && len(s.acked) > 1 {
@@ -32,15 +36,26 @@ func (g *Groups) remember(s *share, m message) {
 	}
 }
 
+// forgetEvery is how long ACKs gather that are forgotten together.
+const forgetEvery = time.Second
+
 // forgetAcked drops what is older than ackedFor.
 func (g *Groups) forgetAcked(s *share) {
+	if len(s.acked) == 0 || g.now.Before(s.forgetAt) {
+		return
+	}
+	s.forgetAt = g.now.Add(forgetEvery)
 	n := 0
-	for n < len(s.acked) && g.now.Sub(s.acked[n].at) > ackedFor {
+	for n < len(s.acked) && g.now.Sub(s.acked[n].at) >= ackedFor {
 		n++
 	}
 	g.ackedHere -= n
 	if s.acked = s.acked[n:]; len(s.acked) == 0 {
 		s.acked = nil
+		return
+	}
+	if at := s.acked[0].at.Add(ackedFor); at.After(s.forgetAt) {
+		s.forgetAt = at
 	}
 }
 

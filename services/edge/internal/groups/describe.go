@@ -38,10 +38,17 @@ type DispatcherDescription struct {
 	Members []MemberDescription
 }
 
-// Describe says what this edge knows of its groups.
-func (g *Groups) Describe(ctx context.Context) []Description {
+// What is described at once: it is done in one piece, and messages wait meanwhile.
+const (
+	describedMost    = 1000 // groups
+	describedMembers = 1000 // of one
+)
+
+// Describe says what this edge knows of one group, by its name, a slash and its filter, or with ""
+// of some of its groups: any 1,000. Of a group that has more members, any 1,000 are described.
+func (g *Groups) Describe(ctx context.Context, group string) []Description {
 	described := make(chan []Description, 1)
-	g.ops.Do(func() { described <- g.describe() })
+	g.ops.Do(func() { described <- g.describe(group) })
 	select {
 	case all := <-described:
 		return all
@@ -51,25 +58,41 @@ func (g *Groups) Describe(ctx context.Context) []Description {
 	return nil
 }
 
-func (g *Groups) describe() (all []Description) {
+func (g *Groups) describe(group string) (all []Description) {
+	if s := g.groups[group]; s != nil {
+		return []Description{g.describeOne(s)}
+	}
+	if group != "" {
+		return nil
+	}
 	for _, s := range g.groups {
-		one := Description{Group: s.name, DispatchedBy: s.at}
-		for _, m := range s.members {
-			one.Members = append(one.Members, MemberDescription{Edge: g.cfg.Edge, ID: m.id, Has: len(m.has), Window: int(m.window)})
+		if len(all) == describedMost {
+			break
 		}
-		sortMembers(one.Members)
-		if s.dispatcher != nil {
-			one.Dispatcher = s.dispatcher.describe(g.now)
-		}
-		all = append(all, one)
+		all = append(all, g.describeOne(s))
 	}
 	slices.SortFunc(all, func(a, b Description) int { return cmp.Compare(a.Group, b.Group) })
 	return all
 }
 
+func (g *Groups) describeOne(s *share) Description {
+	one := Description{Group: s.name, DispatchedBy: s.at}
+	for _, m := range s.members {
+		if len(one.Members) == describedMembers {
+			break
+		}
+		one.Members = append(one.Members, MemberDescription{Edge: g.cfg.Edge, ID: m.id, Has: len(m.has), Window: int(m.window)})
+	}
+	sortMembers(one.Members)
+	if s.dispatcher != nil {
+		one.Dispatcher = s.dispatcher.describe(g.now)
+	}
+	return one
+}
+
 func (d *dispatcher) describe(now time.Time) *DispatcherDescription {
 	one := &DispatcherDescription{Open: d.open, Lease: d.until, Waiting: d.core.Waiting()}
-	for _, h := range d.core.Holders(int64(d.since(now))) {
+	for _, h := range d.core.Holders(int64(d.since(now)), describedMembers) {
 		one.Members = append(one.Members, MemberDescription{Edge: h.Member.Edge, ID: h.Member.ID, Has: h.Has, Window: h.Window, Oldest: h.Oldest})
 	}
 	sortMembers(one.Members)

@@ -1,7 +1,7 @@
 package groups
 
 import (
-	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 )
 
 // heldMark is stored with a group, as if it were a filter, for as long as it has a dispatcher: who
@@ -37,13 +38,27 @@ type dispatcher struct {
 	start      exchange.GroupStart
 	// when the heads, which could not be had, are asked for again; zero: they are waited for, or
 	// there
-	joinAt  time.Time
-	begun   bool // the core knows where it stands
-	open    bool // and that is stored
-	waiting []said
-	empty   time.Time // since when it has no members
-	saveAt  time.Time
-	counted assignment.Stats
+	joinAt time.Time
+	// answered: the heads came, and are taken in their turn
+	answered bool
+	begun    bool // the core knows where it stands
+	open     bool // and that is stored
+	waiting  []said
+	timed    pace.Timed[timed]
+	renewal  pace.Timed[*dispatcher] // at renewAt
+	departed []string                // edges whose members of before are yet to be ended
+	early    []*exchange.Message     // came behind the heads, which are not taken yet
+	hears    *audience
+	place    int       // in hears.all
+	busy     bool      // in Groups.busy
+	hungry   bool      // in bounds.hungry
+	weighs   int       // as counted in bounds.memory
+	empty    time.Time // since when it has no members; zero: it has
+	renewAt  time.Time // zero: it is being renewed
+	savedAt  time.Time // last
+	saveAt   time.Time // zero: nothing has changed
+	auditAt  time.Time // zero: it has no members
+	counted  assignment.Stats
 }
 
 // said is what a member's edge said, and waits for the dispatcher to open.
@@ -52,6 +67,8 @@ type said struct {
 	op   *meshv1.GroupOp
 }
 
+var errOtherKey = code.New(wirev1.Code_CODE_CONFLICT, "the group's members have another group_key")
+
 func (d *dispatcher) since(now time.Time) time.Duration { return now.Sub(d.began) + 1 }
 
 // begin makes a dispatcher of a lease. The first member's word counts for where a new group begins.
@@ -59,20 +76,24 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	g.lastSlot++
 	d := &dispatcher{
 		of: s, conn: exchange.Conn{Loop: g.cfg.Loop, Slot: g.lastSlot, Gen: 1}, generation: granted.GetGeneration(), granted: granted,
-		began: g.now, until: asked.Add(g.cfg.Lease), empty: g.now,
+		began: g.now, until: asked.Add(g.cfg.Lease), renewAt: g.renewAt(asked),
 	}
+	d.timed.Of, d.renewal.Of = d, d
 	var first *member
 	for _, m := range s.members {
-		if first == nil || m.id < first.id {
+		// one that has joined says what the group's key is, whatever newcomers want
+		if first == nil || m.joined && !first.joined || m.joined == first.joined && m.id < first.id {
 			first = m
 		}
 	}
 	if first != nil {
 		d.key, d.start = first.join.Key, first.join.Start
 	}
-	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost})
+	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost, Full: g.bounds.memory.Full})
 	g.dispatchers[d.conn.Slot], s.dispatcher = d, d
-	g.wanting.Add(s.filter, d)
+	g.hearing.add(d)
+	g.weigh(d)
+	g.plan(d)
 	g.cfg.Mesh.Hold(d.conn, User, s.name, d.generation)
 	g.join(d)
 }
@@ -84,19 +105,23 @@ func (g *Groups) join(d *dispatcher) {
 }
 
 // joined begins to dispatch from where the group stands.
-func (g *Groups) joined(e exchange.Joined) {
-	d := g.dispatchers[e.Conn.Slot]
-	switch {
-	case d == nil:
-		return
-	case e.Err != nil:
+func (g *Groups) joined(d *dispatcher, e exchange.Joined) {
+	early := d.early
+	d.answered, d.early = false, nil
+	if e.Err != nil {
 		why := code.From(e.Err)
 		if code.Retryable(why.Code) {
 			// under the same lease: another edge would ask the same store
 			d.joinAt = g.now.Add(askAgain)
+			g.plan(d)
 			return
 		}
 		g.endGroup(d, why.Code, why.Message)
+		return
+	}
+	if !g.fits(len(e.Heads)) {
+		g.Stats.Overloaded.Add(1)
+		g.endGroup(d, wirev1.Code_CODE_OVERLOADED, fmt.Sprintf("there is no memory for the group's %d topics", len(e.Heads)))
 		return
 	}
 	unclean := slices.Contains(d.granted.GetFilters(), heldMark)
@@ -107,41 +132,91 @@ func (g *Groups) joined(e exchange.Joined) {
 	if b.Resumed {
 		b.Grace = int64(grace)
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
+	g.advance(d)
 	d.core.Begin(b)
+	g.weigh(d)
 	d.granted, d.begun = nil, true
 	w := g.write(d)
 	w.AddFilters = []string{d.of.filter, heldMark}
 	g.cfg.Mesh.Save(d.conn, refFirst, w, true)
+	if len(early) > 0 {
+		g.handTo(d, early)
+	}
 }
 
-// saved opens a dispatcher once its first positions are stored: from here on members are answered
-// and get messages.
+// saved takes the answer to a Save.
 func (g *Groups) saved(e exchange.Saved) {
-	if e.Ref == refLast {
-		for _, s := range g.groups {
-			if s.releasing == e.Conn.Slot {
-				s.releasing, s.askAt = 0, g.now
-				g.tend(s)
-				g.forget(s)
-			}
-		}
+	if e.Ref != refLast {
+		g.ofDispatcher(e.Conn, func(*dispatcher) {}, func(d *dispatcher) { g.stored(d, e.Err) })
 		return
 	}
-	d := g.dispatchers[e.Conn.Slot]
+	g.ops.Do(func() {
+		s := g.releasing[e.Conn.Slot]
+		if s == nil {
+			return
+		}
+		delete(g.releasing, e.Conn.Slot)
+		s.releasing, s.askAt = 0, g.now
+		g.planShare(s)
+		g.forget(s)
+	})
+}
+
+// stored opens a dispatcher once its first positions are stored: from here on members are answered
+// and get messages.
+func (g *Groups) stored(d *dispatcher, err error) {
 	switch {
-	case d == nil || d.open:
-	case e.Err != nil:
+	case d.open:
+	case err != nil:
 		g.release(d)
 	default:
-		d.open, d.empty = true, g.now
+		d.open = true
 		waiting := d.waiting
 		d.waiting = nil
-		for _, o := range waiting {
+		for _, o := range d.ownFirst(waiting) {
 			g.fromMember(o.edge, o.op)
 		}
-		g.busy[d] = true
+		for _, o := range waiting { // a Settle says nothing of whether its edge has members
+			if g.dispatchers[d.conn.Slot] == d {
+				g.meets(d, o.edge, d.core.HasEdge(o.edge))
+			}
+		}
+		g.isBusy(d)
 	}
+}
+
+// ownFirst are words with those first whose members want the dispatcher's key: it is nobody else's
+// for as long as one of them does. The words of one member keep their order.
+func (d *dispatcher) ownFirst(words []said) []said {
+	other := map[assignment.MemberID]bool{}
+	for _, o := range words {
+		if j := o.op.GetJoin(); j != nil && j.GetKey() != d.key {
+			other[assignment.MemberID{Edge: o.edge, ID: o.op.GetMember()}] = true
+		}
+	}
+	if len(other) == 0 {
+		return words
+	}
+	var own, rest []said
+	for _, o := range words {
+		if other[assignment.MemberID{Edge: o.edge, ID: o.op.GetMember()}] {
+			rest = append(rest, o)
+		} else {
+			own = append(own, o)
+		}
+	}
+	return append(own, rest...)
+}
+
+// wait keeps a word for when the dispatcher is open. Who leaves before has not been.
+func (d *dispatcher) wait(edge string, op *meshv1.GroupOp) {
+	if op.GetLeave() == nil {
+		d.waiting = append(d.waiting, said{edge, op})
+		return
+	}
+	d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool {
+		return o.edge == edge && o.op.GetMember() == op.GetMember() && o.op.GetSettle() == nil
+	})
 }
 
 // fromMember takes what a member's edge says.
@@ -157,8 +232,10 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 		}
 		return
 	}
+	g.depart(d, edge)
 	if !d.open { // in order: what a member has settled since its join must not be taken for held
-		d.waiting = append(d.waiting, said{edge, op})
+		d.wait(edge, op)
+		g.meets(d, edge, true)
 		return
 	}
 	switch o := op.GetOp().(type) {
@@ -168,8 +245,13 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 		d.core.Leave(id)
 	case *meshv1.GroupOp_Settle:
 		d.core.Settle(id, o.Settle)
+		g.isBusy(d)
+		return
 	}
-	g.busy[d] = true
+	if g.dispatchers[d.conn.Slot] == d { // it was not released
+		g.meets(d, edge, d.core.HasEdge(edge))
+		g.isBusy(d)
+	}
 }
 
 // admit makes a member.
@@ -179,40 +261,31 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 	switch {
 	case j.GetKey() == d.key:
 		d.core.Join(assignment.MemberID{Edge: edge, ID: op.GetMember()}, j)
+		if len(j.GetHeld()) > 0 {
+			d.auditAt = sooner(d.auditAt, g.now.Add(time.Duration(assignment.AskAfter)))
+		}
 		answer.Epoch, answer.Head = d.core.Head(d.of.filter)
 	case d.core.Members() == 0: // nobody is left who wanted the other key
 		g.release(d)
 		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Op: &meshv1.GroupOp_Gone{Gone: &meshv1.GroupGone{}}}, nil)
 		return
 	default:
-		answer.Code, answer.Reason = wirev1.Code_CODE_CONFLICT, "the group's members have another group_key"
+		answer.Code, answer.Reason = errOtherKey.Code, errOtherKey.Message
 	}
 	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
 }
 
-func (g *Groups) live(msgs []*exchange.Message) {
-	for len(msgs) > 0 {
-		n := 1
-		for n < len(msgs) && msgs[n].Topic == msgs[0].Topic {
-			n++
-		}
-		g.matched = g.wanting.Match(g.matched[:0], msgs[0].Topic)
-		for _, d := range g.matched {
-			if d.begun { // what came before is in the log, up to the heads
-				d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
-				d.core.Live(msgs[:n])
-				g.busy[d] = true
-			}
-		}
-		msgs = msgs[n:]
-	}
+// advance tells the core the time. Without a lease, or before it is open, nothing is assigned.
+func (g *Groups) advance(d *dispatcher) {
+	d.core.Pause(!d.open || !g.now.Before(d.until))
+	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
 }
 
-func (g *Groups) ranged(r *exchange.Range) {
-	g.matched = g.wanting.Match(g.matched[:0], r.Topic)
-	for _, d := range g.matched {
-		d.core.Range(r)
-		g.busy[d] = true
+// isBusy has what came of it taken out, in its turn.
+func (g *Groups) isBusy(d *dispatcher) {
+	if !d.busy {
+		d.busy = true
+		g.busy.Push(d.of.payer, d)
 	}
 }
 
@@ -221,17 +294,25 @@ func (g *Groups) takeOut(d *dispatcher) {
 	if g.dispatchers[d.conn.Slot] != d || !d.begun {
 		return
 	}
-	d.core.Advance(int64(d.since(g.now)), uint64(g.cfg.Clock(g.now).UnixMicro()))
-	d.core.Pause(!d.open || !g.now.Before(d.until))
+	for len(d.departed) > 0 {
+		g.depart(d, d.departed[0])
+	}
+	g.advance(d)
 	out := d.core.Take()
 	for _, r := range out.Reads {
-		g.cfg.Mesh.Read(g.cfg.Loop, r.Topic, r.Epoch, r.From, 0, readBytes)
+		g.read(d, logRange{r.Topic, r.From}, r.Epoch)
 	}
-	g.deliver(d, out.Assigned)
+	if len(out.Assigned) > 0 {
+		d.auditAt = sooner(d.auditAt, g.now.Add(time.Duration(assignment.AskAfter)))
+		g.deliver(d, out.Assigned)
+	}
 	g.count(d)
+	g.weigh(d)
 	if out.Over != wirev1.Code_CODE_OK {
 		g.endGroup(d, out.Over, "the filter matches too many topics by now")
+		return
 	}
+	g.plan(d)
 }
 
 // deliver sends each member what it was assigned, together.
@@ -299,11 +380,13 @@ func (g *Groups) write(d *dispatcher) *meshv1.SessionWrite {
 	return w
 }
 
-func (g *Groups) tendDispatcher(d *dispatcher) {
-	if !g.now.Before(d.until) {
-		d.core.Pause(true)
+// tend does what is due.
+func (d *dispatcher) tend(g *Groups) {
+	if g.dispatchers[d.conn.Slot] != d {
+		return
 	}
-	if !d.joinAt.IsZero() && !g.now.Before(d.joinAt) {
+	due := func(at time.Time) bool { return !at.IsZero() && !g.now.Before(at) }
+	if due(d.joinAt) {
 		if len(d.of.members)+len(d.waiting) == 0 {
 			g.release(d)
 			return
@@ -312,60 +395,81 @@ func (g *Groups) tendDispatcher(d *dispatcher) {
 		g.cfg.Mesh.Leave(g.cfg.Loop, d.of.filter)
 		g.join(d)
 	}
-	if !d.open {
-		return
-	}
-	if d.core.Changed() && !g.now.Before(d.saveAt) {
-		d.saveAt = g.now.Add(saveEvery)
+	if due(d.saveAt) {
+		d.savedAt = g.now
 		g.cfg.Mesh.Save(d.conn, 0, g.write(d), true)
 	}
-	for _, ask := range d.core.Asks(int64(d.since(g.now))) {
+	if due(d.auditAt) {
+		g.audit(d)
+	}
+	if d.open && d.core.Members() == 0 && !d.empty.IsZero() && due(d.empty.Add(emptyFor)) {
+		g.release(d)
+		return
+	}
+	if at := d.coreDue(); due(at) {
+		g.isBusy(d)
+	}
+	g.plan(d)
+}
+
+// audit asks members what they have.
+func (g *Groups) audit(d *dispatcher) {
+	asks, again := d.core.Asks(int64(d.since(g.now)))
+	d.auditAt = time.Time{}
+	if again > 0 {
+		d.auditAt = d.at(again)
+	}
+	for _, ask := range asks {
 		op := &meshv1.GroupOp_Ask{Ask: &meshv1.GroupAsk{Turn: ask.Turn}}
 		g.send(ask.Member.Edge, &meshv1.GroupOp{Group: d.of.group, Filter: d.of.filter, Member: ask.Member.ID, Op: op}, nil)
 	}
-	if d.core.Members() > 0 {
-		d.empty = g.now
-	} else if g.now.Sub(d.empty) > emptyFor {
-		g.release(d)
-	}
 }
 
-// renew keeps the leases. It is asked for thrice in a lease's time.
-func (g *Groups) renew() {
-	if g.renewing || len(g.dispatchers) == 0 || g.now.Before(g.renewAt) {
+// coreDue is when the core has something to do; zero: it has nothing.
+func (d *dispatcher) coreDue() time.Time {
+	if at := d.core.Next(); d.begun && at > 0 {
+		return d.at(at)
+	}
+	return time.Time{}
+}
+
+// at is what since made a time of the core of.
+func (d *dispatcher) at(core int64) time.Time { return d.began.Add(time.Duration(core) - 1) }
+
+// plan has the dispatcher tended when the next thing is due. It is called after everything that
+// changes what that is.
+func (g *Groups) plan(d *dispatcher) {
+	if g.dispatchers[d.conn.Slot] != d {
 		return
 	}
-	g.renewing = true
-	req := &meshv1.RenewLeasesRequest{EdgeId: g.cfg.Edge, LeaseMs: uint32(g.cfg.Lease.Milliseconds())}
-	var all []*dispatcher
-	for _, d := range g.dispatchers {
-		all = append(all, d)
-		req.Leases = append(req.Leases, &meshv1.RenewLeasesRequest_Lease{User: User, Name: d.of.name, Generation: d.generation})
+	g.leases.Set(&d.renewal, d.renewAt)
+	at := d.joinAt
+	if !d.busy { // who is busy is planned after its turn
+		at = sooner(at, d.coreDue())
 	}
-	asked := g.now
-	g.work.Go("edge-groups-renew", func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.Lease/3)
-		defer cancel()
-		resp := g.cfg.Store.RenewLeases(ctx, req)
-		g.ops.Do(func() { g.renewed(all, resp.GetCodes(), asked) })
-	})
-}
-
-func (g *Groups) renewed(all []*dispatcher, codes []wirev1.Code, asked time.Time) {
-	g.renewing = false
-	g.renewAt = asked.Add(g.cfg.Lease / 3)
-	for i, d := range all {
-		switch {
-		case g.dispatchers[d.conn.Slot] != d:
-		case codes[i] == wirev1.Code_CODE_OK:
-			d.until = asked.Add(g.cfg.Lease)
-			g.busy[d] = true
-		case codes[i] == wirev1.Code_CODE_SESSION_TAKEN_OVER, codes[i] == wirev1.Code_CODE_NOT_FOUND:
-			g.lose(d)
-		default:
-			g.renewAt = g.now.Add(askAgain)
+	switch {
+	case !d.open || !d.core.Changed():
+		d.saveAt = time.Time{}
+	case d.saveAt.IsZero():
+		if d.saveAt = d.savedAt.Add(saveEvery); d.saveAt.Before(g.now.Add(tick)) {
+			d.saveAt = g.now.Add(tick)
 		}
 	}
+	at = sooner(at, d.saveAt)
+	switch {
+	case !d.open:
+	case d.core.Members() > 0:
+		if d.empty = (time.Time{}); d.auditAt.IsZero() {
+			d.auditAt = g.now.Add(time.Duration(assignment.AskAfter))
+		}
+		at = sooner(at, d.auditAt)
+	default:
+		if d.auditAt = (time.Time{}); d.empty.IsZero() {
+			d.empty = g.now
+		}
+		at = sooner(at, d.empty.Add(emptyFor))
+	}
+	g.due.Set(&d.timed, at)
 }
 
 // detached says that a write was refused: another edge has the lease.
@@ -390,16 +494,22 @@ func (g *Groups) release(d *dispatcher) {
 			w.RemoveFilters = []string{heldMark}
 		}
 	}
-	d.of.releasing = d.conn.Slot
+	g.releases(d)
 	g.cfg.Mesh.Save(d.conn, refLast, w, true)
 	g.end(d, &meshv1.GroupGone{})
 }
 
 // endGroup ends the group for its members, because it can't go on.
 func (g *Groups) endGroup(d *dispatcher, why wirev1.Code, reason string) {
+	g.releases(d)
 	g.cfg.Mesh.Save(d.conn, refLast, &meshv1.SessionWrite{User: User, Name: d.of.name, Generation: d.generation, Detach: true}, true)
-	d.of.releasing = d.conn.Slot
 	g.end(d, &meshv1.GroupGone{Code: why, Reason: reason})
+}
+
+// releases notes that a dispatcher's last positions are on their way.
+func (g *Groups) releases(d *dispatcher) {
+	d.of.releasing = d.conn.Slot
+	g.releasing[d.conn.Slot] = d.of
 }
 
 // end tells every edge that has members, and forgets the dispatcher.
@@ -413,11 +523,14 @@ func (g *Groups) end(d *dispatcher, gone *meshv1.GroupGone) {
 		edges[j.edge] = true
 	}
 	delete(g.dispatchers, d.conn.Slot)
-	delete(g.busy, d)
 	s.dispatcher = nil
-	g.wanting.Remove(s.filter, d)
+	g.due.Set(&d.timed, time.Time{})
+	g.leases.Set(&d.renewal, time.Time{})
+	g.hearing.remove(d)
+	g.bounds.memory.Add(-d.weighs)
 	g.cfg.Mesh.Leave(g.cfg.Loop, s.filter)
 	for e := range edges {
+		g.meets(d, e, false)
 		g.send(e, &meshv1.GroupOp{Group: s.group, Filter: s.filter, Op: &meshv1.GroupOp_Gone{Gone: gone}}, nil)
 	}
 }

@@ -16,9 +16,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // User under which groups are stored as sessions, named after group and filter. No client's user is
@@ -53,6 +54,9 @@ type Config struct {
 	Mesh  Mesh
 	// Request sends a meshv1.GroupFrame to another edge and returns its answer.
 	Request func(ctx context.Context, edge string, frame []byte) ([]byte, error)
+	// Owner is the store that has a group's session, as far as is known; nil: one has all. It must
+	// not block. Leases are kept apart by it: a store that is slow or away holds up its own.
+	Owner func(user, name string) string
 	// Durable reports whether a topic is, MaxAttempts how often a message of it is delivered before
 	// it is a dead letter.
 	Durable     func(topic string) bool
@@ -64,7 +68,8 @@ type Config struct {
 	Clock func(time.Time) time.Time
 	Log   *slog.Logger
 	// Lease of a dispatcher; 0: 2.5 s.
-	Lease time.Duration
+	Lease  time.Duration
+	Bounds Bounds
 }
 
 // Paces.
@@ -91,45 +96,63 @@ const (
 )
 
 // Groups is a lifecycle.Part and an exchange.Loop; its methods never block. One goroutine owns
-// everything.
+// everything. It works in slices and in turns: an operation costs what its own group and its own
+// connection make it cost, however many groups others have.
 type Groups struct {
 	cfg   Config
 	ops   *serial.Queue
 	work  *lifecycle.Group
-	lives atomic.Int64 // messages in ops
+	lives atomic.Int64 // messages in ops and fans
 	Stats Stats
 
 	// Its own.
-	now      time.Time
-	ticked   time.Time // when clock was called last
-	draining bool
-	groups   map[string]*share // by the session's name
-	members  map[memberKey]*member
-	byID     map[uint64]*member
-	lastID   uint64
-	links    map[string]*link
-	heard    map[string]*heard
-	dead     map[string]time.Time // edges that did not answer, since when
-	local    []func()             // what this edge says to itself, in order
+	now        time.Time
+	began      time.Time // the zero of times at which leases are renewed
+	ticked     time.Time // when clock was called last
+	draining   bool
+	groups     map[string]*share // by the session's name
+	members    map[memberKey]*member
+	byID       map[uint64]*member
+	lastID     uint64
+	links      map[string]*link
+	heard      map[string]*heard
+	dead       map[string]time.Time  // edges that did not answer, since when
+	neighbours map[string]*neighbour // other edges
+	owners     map[string]*owner     // of leases
+	local      []func()              // what this edge says to itself, in order
 	// ackedHere counts what all groups remember of ACKs.
 	ackedHere int
 
 	dispatchers map[uint32]*dispatcher
+	releasing   map[uint32]*share // by the slot of the dispatcher that hands over
 	lastSlot    uint32
-	wanting     topic.Index[*dispatcher]
-	matched     []*dispatcher
-	busy        map[*dispatcher]bool // have something to take out
-	renewing    bool
-	renewAt     time.Time
+	hearing     hearing
+	bounds      bounds
+	// setup is what makes and ends members and dispatchers, busy are the dispatchers with something
+	// to take out: both by the connection for which the group was made here.
+	setup pace.Turns[exchange.Conn, func()]
+	busy  pace.Turns[exchange.Conn, *dispatcher]
+	due   pace.Times[timed]
+	// leases are those that are to be renewed: they go before all else.
+	leases pace.Times[*dispatcher]
+	// renewals are answers of stores that wait to be taken.
+	renewals walk.FIFO[renewal]
 }
+
+// timed is looked after at a time.
+type timed interface{ tend(g *Groups) }
 
 // Stats of the groups of an edge.
 type Stats struct {
-	// Dispatchers and Members here now.
-	Dispatchers, Members atomic.Int64
+	// Groups, Dispatchers and Members here now, and the Memory that they take, in bytes.
+	Groups, Dispatchers, Members, Memory atomic.Int64
+	// Overloaded and RateLimited joins were refused. MemoryWaits is how often a dispatcher kept
+	// messages out until memory comes free.
+	Overloaded, RateLimited, MemoryWaits atomic.Uint64
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
-	// NoMember ephemeral ones that went to nobody.
-	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember atomic.Uint64
+	// NoMember ephemeral ones that went to nobody; TooMany ephemeral ones were of a topic of which
+	// very many waited for very many groups.
+	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember, TooMany atomic.Uint64
 	// Grants of leases, Lost ones, edges that were taken for Dead, and BadFrames.
 	Grants, Lost, Dead, BadFrames atomic.Uint64
 }
@@ -142,9 +165,13 @@ func New(cfg Config) *Groups {
 	if cfg.Clock == nil {
 		cfg.Clock = func(now time.Time) time.Time { return now }
 	}
+	if cfg.Owner == nil {
+		cfg.Owner = func(string, string) string { return "" }
+	}
 	return &Groups{
-		cfg: cfg, ops: serial.New(), work: lifecycle.NewGroup(context.Background()), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
-		links: map[string]*link{}, heard: map[string]*heard{}, dead: map[string]time.Time{}, dispatchers: map[uint32]*dispatcher{}, busy: map[*dispatcher]bool{},
+		cfg: cfg, began: time.Now(), ops: serial.New(), work: lifecycle.NewGroup(context.Background()), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
+		links: map[string]*link{}, heard: map[string]*heard{}, dead: map[string]time.Time{}, neighbours: map[string]*neighbour{}, owners: map[string]*owner{},
+		dispatchers: map[uint32]*dispatcher{}, releasing: map[uint32]*share{}, hearing: newHearing(), bounds: newBounds(cfg.Bounds),
 		lastID: cfg.Incarnation, // so that the numbers of an earlier process don't come again
 	}
 }
@@ -167,10 +194,20 @@ func (g *Groups) Stop(ctx context.Context) error {
 func (g *Groups) Drain(ctx context.Context) {
 	done := make(chan struct{})
 	g.ops.Do(func() {
-		defer close(done)
 		g.draining = true
+		left := len(g.dispatchers)
+		if left == 0 {
+			close(done)
+		}
 		for _, d := range g.dispatchers {
-			g.release(d)
+			g.setup.Push(d.of.payer, func() {
+				if g.dispatchers[d.conn.Slot] == d {
+					g.release(d)
+				}
+				if left--; left == 0 {
+					close(done)
+				}
+			})
 		}
 	})
 	select {
@@ -184,76 +221,130 @@ func (g *Groups) run(ctx context.Context) {
 	wake := time.NewTimer(time.Hour)
 	defer wake.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.ops.Ready():
-			g.now = time.Now()
-			g.ops.Run()
-		case <-wake.C:
-			g.now = time.Now()
-			for _, d := range g.dispatchers {
-				g.busy[d] = true
+		if g.waits() {
+			select {
+			case <-ctx.Done():
+				return
+			default:
+			}
+		} else {
+			wake.Reset(g.next())
+			select {
+			case <-ctx.Done():
+				return
+			case <-g.ops.Ready():
+			case <-wake.C:
 			}
 		}
-		if !g.idle() && g.now.Sub(g.ticked) >= tick {
-			g.ticked = g.now
-			g.clock()
-		}
-		g.rest()
-		wake.Reset(g.next())
+		g.now = time.Now()
+		g.ops.Run()
+		g.turn()
 	}
 }
 
-// idle says that clock has nothing to look at. Few edges have groups, and wakes are what an edge
-// with idle connections pays for.
-func (g *Groups) idle() bool {
-	return len(g.groups)+len(g.dispatchers)+len(g.links)+len(g.dead) == 0 && g.Stats.Dispatchers.Load()+g.Stats.Members.Load() == 0
+// waits reports whether there is something to do at once.
+func (g *Groups) waits() bool {
+	return len(g.local)+g.busy.Len()+g.setup.Len()+g.renewals.Len()+g.hearing.fans.Len() > 0 || g.feeds() || g.due.Is(g.now) || g.leases.Is(g.now)
 }
 
-// rest does what has come of it.
-func (g *Groups) rest() {
-	for len(g.local) > 0 || len(g.busy) > 0 {
-		for len(g.local) > 0 {
-			all := g.local
-			g.local = nil
-			for _, f := range all {
-				f()
+// slice is how long a turn takes, about: what comes meanwhile waits for it.
+const slice = 500 * time.Microsecond
+
+// turn does what is to be done, for a slice at most.
+func (g *Groups) turn() {
+	end := g.now.Add(slice)
+	for n := 1; g.step(); n++ {
+		if n%4 == 0 {
+			if g.now = time.Now(); g.now.After(end) {
+				break
 			}
 		}
-		for d := range g.busy {
-			delete(g.busy, d)
-			g.takeOut(d)
-		}
 	}
+	g.clock()
+	g.askOwners()
 	for _, l := range g.links {
 		g.pump(l)
 	}
+	g.Stats.Dispatchers.Store(int64(len(g.dispatchers)))
+	g.Stats.Members.Store(int64(len(g.members)))
+	g.Stats.Groups.Store(int64(len(g.groups)))
+	g.Stats.Memory.Store(g.bounds.memory.Used())
 }
 
-// next is how long until the clock or a dispatcher has something to do.
+// busyInAStep is how many dispatchers are taken out for one thing of each other kind: messages go
+// before what makes and keeps groups.
+const busyInAStep = 8
+
+// leasesInAStep is how many leases are put to their owner's: the rest of a step takes far longer.
+const leasesInAStep = 256
+
+// step does one thing of each kind, and reports whether there was any.
+func (g *Groups) step() (did bool) {
+	g.say()
+	for range leasesInAStep {
+		d, ok := g.leases.Take(g.now)
+		if !ok {
+			break
+		}
+		did, d.renewAt = true, time.Time{}
+		g.ownerOf(d.of).leases.Push(d)
+	}
+	did = g.fan() || did
+	did = g.feed() || did
+	did = g.takeRenewals() || did
+	for range busyInAStep {
+		d, ok := g.busy.Pop()
+		if !ok {
+			break
+		}
+		did, d.busy = true, false
+		g.takeOut(d)
+		g.say()
+	}
+	if one, ok := g.due.Take(g.now); ok {
+		did = true
+		one.tend(g)
+	}
+	if f, ok := g.setup.Pop(); ok {
+		did = true
+		f()
+	}
+	return did || len(g.local) > 0
+}
+
+// say takes what this edge says to itself.
+func (g *Groups) say() {
+	for len(g.local) > 0 {
+		all := g.local
+		g.local = nil
+		for _, f := range all {
+			f()
+		}
+	}
+}
+
+// next is how long until there is something to do. Few edges have groups, and wakes are what an
+// edge with idle connections pays for.
 func (g *Groups) next() time.Duration {
 	least := time.Hour
-	if !g.idle() {
+	if len(g.links)+len(g.dead) > 0 {
 		least = tick - g.now.Sub(g.ticked)
 	}
-	for _, d := range g.dispatchers {
-		if at := d.core.Next(); at > 0 {
-			least = min(least, time.Duration(at)-d.since(g.now))
-		}
+	if at, ok := g.due.Next(); ok {
+		least = min(least, at.Sub(g.now))
+	}
+	if at, ok := g.leases.Next(); ok {
+		least = min(least, at.Sub(g.now))
 	}
 	return max(least, time.Millisecond)
 }
 
-// clock is what has to be looked at from time to time alone.
+// clock looks after other edges from time to time.
 func (g *Groups) clock() {
-	for _, s := range g.groups {
-		g.tend(s)
-		g.forgetAcked(s)
+	if len(g.links)+len(g.dead) == 0 || g.now.Sub(g.ticked) < tick {
+		return
 	}
-	for _, d := range g.dispatchers {
-		g.tendDispatcher(d)
-	}
+	g.ticked = g.now
 	for _, l := range g.links {
 		g.tendLink(l)
 	}
@@ -262,9 +353,30 @@ func (g *Groups) clock() {
 			delete(g.dead, edge)
 		}
 	}
-	g.renew()
-	g.Stats.Dispatchers.Store(int64(len(g.dispatchers)))
-	g.Stats.Members.Store(int64(len(g.members)))
+}
+
+// later does something in a connection's turn.
+func (g *Groups) later(conn exchange.Conn, f func()) {
+	g.ops.Do(func() { g.setup.Push(conn, f) })
+}
+
+// ofDispatcher does something with a dispatcher, if it is there: first at once, then in its turn.
+func (g *Groups) ofDispatcher(conn exchange.Conn, first, then func(d *dispatcher)) {
+	g.ops.Do(func() {
+		if d := g.dispatchers[conn.Slot]; d != nil {
+			first(d)
+			g.inTurn(d, then)
+		}
+	})
+}
+
+// inTurn does something with a dispatcher in its turn, if it is still there then.
+func (g *Groups) inTurn(d *dispatcher, f func(d *dispatcher)) {
+	g.setup.Push(d.of.payer, func() {
+		if g.dispatchers[d.conn.Slot] == d {
+			f(d)
+		}
+	})
 }
 
 // Post implements exchange.Loop.
@@ -276,16 +388,13 @@ func (g *Groups) Post(e exchange.Event) bool {
 			g.lives.Add(-n)
 			return false
 		}
-		g.ops.Do(func() {
-			g.lives.Add(-n)
-			g.live(e.Messages)
-		})
+		g.ops.Do(func() { g.live(e.Messages) })
 	case exchange.Joined:
-		g.ops.Do(func() { g.joined(e) })
+		g.ofDispatcher(e.Conn, func(d *dispatcher) { d.answered = true }, func(d *dispatcher) { g.joined(d, e) })
 	case exchange.Range:
 		g.ops.Do(func() { g.ranged(&e) })
 	case exchange.Saved:
-		g.ops.Do(func() { g.saved(e) })
+		g.saved(e)
 	case exchange.Detached:
 		g.ops.Do(func() { g.detached(e) })
 	case exchange.Count:

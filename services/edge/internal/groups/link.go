@@ -171,21 +171,52 @@ func (g *Groups) down(edge string) {
 	delete(g.links, edge)
 	delete(g.heard, edge)
 	g.membersGone(edge)
-	for _, s := range g.groups {
-		if s.at == edge {
-			s.at, s.askAt = "", g.now
-			g.tend(s)
+	if p := g.neighbours[edge]; p != nil {
+		for s := range p.shares {
+			g.ofShare(s, edge, func() {
+				g.setAt(s, "")
+				s.askAt = g.now
+				g.planShare(s)
+			})
 		}
 	}
 }
 
 // membersGone ends an edge's members here until they come again.
 func (g *Groups) membersGone(edge string) {
-	for _, d := range g.dispatchers {
-		d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
-		d.core.LeaveEdge(edge)
-		g.busy[d] = true
+	p := g.neighbours[edge]
+	if p == nil {
+		return
 	}
+	for d := range p.dispatchers {
+		if !slices.Contains(d.departed, edge) {
+			d.departed = append(d.departed, edge)
+			g.inTurn(d, func(d *dispatcher) { g.depart(d, edge) })
+		}
+	}
+}
+
+// depart ends the members that an edge had here before, if that is still to be done. It is done
+// before anything that the edge says since, and before anybody is assigned anything.
+func (g *Groups) depart(d *dispatcher, edge string) {
+	i := slices.Index(d.departed, edge)
+	if i < 0 {
+		return
+	}
+	d.departed = slices.Delete(d.departed, i, i+1)
+	d.waiting = slices.DeleteFunc(d.waiting, func(o said) bool { return o.edge == edge })
+	d.core.LeaveEdge(edge)
+	g.meets(d, edge, false)
+	g.isBusy(d)
+}
+
+// ofShare does something with a group in its turn, if an edge is still its dispatcher then.
+func (g *Groups) ofShare(s *share, edge string, f func()) {
+	g.setup.Push(s.payer, func() {
+		if g.groups[s.name] == s && s.at == edge {
+			f()
+		}
+	})
 }
 
 // tendLink beats where another edge's life matters, and forgets links that nobody needs.
@@ -199,22 +230,6 @@ func (g *Groups) tendLink(l *link) {
 	}
 	g.fill(l)
 	g.ask(l)
-}
-
-// needs reports whether an edge has members of a group that is dispatched here, or dispatches for
-// members here.
-func (g *Groups) needs(edge string) bool {
-	for _, d := range g.dispatchers {
-		if d.core.HasEdge(edge) {
-			return true
-		}
-	}
-	for _, s := range g.groups {
-		if s.at == edge && len(s.members) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // heard is how far another edge's link has come here.
@@ -275,9 +290,14 @@ func (g *Groups) hear(f *meshv1.GroupFrame) bool {
 
 // anew follows an edge that began a new link: as a dispatcher it has forgotten the members here.
 func (g *Groups) anew(edge string) {
-	for _, s := range g.groups {
-		if s.at == edge {
-			g.introduceAll(s)
+	if p := g.neighbours[edge]; p != nil {
+		for s := range p.shares {
+			s.forgotten = true
+			g.ofShare(s, edge, func() {
+				if s.forgotten {
+					g.introduceAll(s)
+				}
+			})
 		}
 	}
 }

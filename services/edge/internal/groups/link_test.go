@@ -93,7 +93,7 @@ func (b *peer) members() (ids []uint64) {
 	b.a.ops.Do(func() {
 		defer close(done)
 		for _, d := range b.a.dispatchers {
-			for _, h := range d.core.Holders(0) {
+			for _, h := range d.core.Holders(0, 100) {
 				if h.Member.Edge == "b" {
 					ids = append(ids, h.Member.ID)
 				}

@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"context"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -10,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
@@ -17,14 +17,21 @@ import (
 type share struct {
 	name          string // of the session
 	group, filter string
+	payer         exchange.Conn      // for which it was made here
 	members       map[uint64]*member // here
-	at            string             // the edge that dispatches; "": not known
-	asking        bool
-	askAt         time.Time
+	timed         pace.Timed[timed]
+	// open is how many of them have joined, key is their group_key.
+	open   int
+	key    string
+	at     string // the edge that dispatches; "": not known
+	asking bool   // who does, or waiting to
+	askAt  time.Time
 	// the dispatcher here that has handed over, and that is not stored yet; 0: none
 	releasing  uint32
 	dispatcher *dispatcher
+	forgotten  bool        // by the dispatcher, which is to hear of the members anew
 	acked      []ackedOnce // not long ago, by members here, the oldest first
+	forgetAt   time.Time   // when the oldest of them are forgotten
 }
 
 type memberKey struct {
@@ -39,8 +46,8 @@ type member struct {
 	of     *share
 	join   *exchange.GroupJoin
 	window uint32
-	since  time.Time
-	joined bool // its client has been told
+	timed  pace.Timed[timed] // until its client has been told
+	joined bool              // its client has been told
 	// introduced is the edge that was told of it last, as the one that dispatches.
 	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
@@ -61,23 +68,32 @@ type message struct {
 type held struct {
 	m       *exchange.Message
 	attempt uint32
+	bytes   int // that it takes
 }
 
 // JoinGroup implements exchange.Groups.
 func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin) {
-	g.ops.Do(func() {
-		if err := checkPositions(j); err != nil {
+	g.later(conn, func() {
+		if err := g.admits(conn, j); err != nil {
 			g.cfg.Mesh.Post(conn.Loop, exchange.GroupJoined{Conn: conn, Sub: sub, Err: err})
 			return
 		}
 		g.lastID++
 		m := &member{
-			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, since: g.now, has: map[message]held{}, of: g.share(j.Group, j.Filter),
+			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, has: map[message]held{}, of: g.share(j.Group, j.Filter, conn),
 		}
+		m.timed.Of = m
 		g.members[m.memberKey], g.byID[m.id], m.of.members[m.id] = m, m, m
+		g.bounds.memory.Add(m.weight())
+		g.due.Set(&m.timed, g.now.Add(joinPatience))
 		g.introduce(m, nil)
-		g.tend(m.of)
+		m.of.tend(g)
 	})
+}
+
+// tend refuses a member that has waited for a dispatcher for too long.
+func (m *member) tend(g *Groups) {
+	g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
 }
 
 func checkPositions(j *exchange.GroupJoin) error {
@@ -106,28 +122,53 @@ func (g *Groups) ResumeGroup(conn exchange.Conn, sub uint32) {
 
 func (g *Groups) changeWindow(conn exchange.Conn, sub uint32, window func(*member) uint32) {
 	g.ops.Do(func() {
-		if m := g.members[memberKey{conn, sub}]; m != nil {
-			m.window = window(m)
-			g.introduce(m, nil)
+		change := func() {
+			if m := g.members[memberKey{conn, sub}]; m != nil {
+				m.window = window(m)
+				g.introduce(m, nil)
+			}
 		}
+		if g.setup.Waits(conn) { // maybe for the member to be made
+			g.setup.Push(conn, change)
+			return
+		}
+		change()
 	})
 }
 
 // LeaveGroup implements exchange.Groups.
 func (g *Groups) LeaveGroup(conn exchange.Conn, sub uint32) {
-	g.ops.Do(func() {
-		m := g.members[memberKey{conn, sub}]
-		if m == nil {
-			return
+	g.later(conn, func() {
+		if m := g.members[memberKey{conn, sub}]; m != nil { // it was not refused
+			g.drop(m)
 		}
-		delete(g.members, m.memberKey)
-		delete(g.byID, m.id)
-		delete(m.of.members, m.id)
-		if m.introduced != "" { // it may dispatch although this edge does not go by it now
-			g.left(m.introduced, m.op(nil))
-		}
-		g.forget(m.of)
 	})
+}
+
+// drop ends a member here.
+func (g *Groups) drop(m *member) {
+	delete(g.members, m.memberKey)
+	delete(g.byID, m.id)
+	delete(m.of.members, m.id)
+	g.due.Set(&m.timed, time.Time{})
+	for k := range m.has {
+		m.hasNot(g, k)
+	}
+	m.keeps(g, nil)
+	g.bounds.memory.Add(-m.weight())
+	if m.joined {
+		m.of.open--
+	}
+	if m.conn == m.of.payer { // its turn ends with it
+		for _, o := range m.of.members {
+			m.of.payer = o.conn
+			break
+		}
+	}
+	if m.introduced != "" { // it may dispatch although this edge does not go by it now
+		g.left(m.introduced, m.op(nil))
+	}
+	g.forget(m.of)
 }
 
 // left tells an edge that the member that an op is about is none, or no longer.
@@ -148,27 +189,45 @@ func (g *Groups) SettleGroup(all []exchange.GroupSettled) {
 }
 
 func (g *Groups) settle(m *member, s *exchange.GroupSettled) {
-	delete(m.has, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
-	out := &meshv1.GroupSettle{Topic: s.Message.Topic, Epoch: s.Message.Epoch, Seq: s.Message.Seq, How: s.How, DelayMs: s.DelayMS}
-	if len(m.settled) >= settledMost {
-		m.settled = m.settled[1:]
+	if m.of.forgotten {
+		g.introduceAll(m.of)
 	}
-	m.settled = append(m.settled, out)
+	m.hasNot(g, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
+	out := &meshv1.GroupSettle{Topic: s.Message.Topic, Epoch: s.Message.Epoch, Seq: s.Message.Seq, How: s.How, DelayMs: s.DelayMS}
+	kept := m.settled
+	if len(kept) >= settledMost {
+		kept = kept[1:]
+	}
+	m.keeps(g, append(kept, out))
 	if s.How == meshv1.GroupSettle_HOW_ACKED {
 		g.remember(m.of, message{s.Message.Topic, s.Message.Epoch, s.Message.Seq})
 	}
 	if m.of.at != "" {
-		g.send(m.of.at, m.op(&meshv1.GroupOp_Settle{Settle: out}), func() { m.told(out) })
+		g.send(m.of.at, m.op(&meshv1.GroupOp_Settle{Settle: out}), func() { m.told(g, out) })
 	}
 }
 
 // told forgets what was settled up to s: the dispatcher has it.
-func (m *member) told(s *meshv1.GroupSettle) {
+func (m *member) told(g *Groups, s *meshv1.GroupSettle) {
 	for i, o := range m.settled {
 		if o == s {
-			m.settled = m.settled[i+1:]
+			m.keeps(g, m.settled[i+1:])
 			return
 		}
+	}
+}
+
+// keeps sets what the dispatcher may not have heard.
+func (m *member) keeps(g *Groups, settled []*meshv1.GroupSettle) {
+	g.bounds.memory.Add((len(settled) - len(m.settled)) * settledBytes)
+	m.settled = settled
+}
+
+// hasNot notes that a message is not the member's any more.
+func (m *member) hasNot(g *Groups, k message) {
+	if h, ok := m.has[k]; ok {
+		delete(m.has, k)
+		g.bounds.memory.Add(-h.bytes)
 	}
 }
 
@@ -197,7 +256,7 @@ func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
 	}
-	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(last) })
+	g.send(m.of.at, m.op(&meshv1.GroupOp_Join{Join: j}), func() { m.told(g, last) })
 }
 
 // held is what the member has, for a dispatcher.
@@ -209,11 +268,13 @@ func (m *member) held() (all []*meshv1.GroupHeld) {
 	return all
 }
 
-func (g *Groups) share(name, filter string) *share {
+func (g *Groups) share(name, filter string, payer exchange.Conn) *share {
 	key := name + "/" + filter
 	s := g.groups[key]
 	if s == nil {
-		s = &share{name: key, group: name, filter: filter, members: map[uint64]*member{}}
+		s = &share{name: key, group: name, filter: filter, payer: payer, members: map[uint64]*member{}}
+		s.timed.Of = s
+		g.bounds.memory.Add(s.weight())
 		g.groups[key] = s
 	}
 	return s
@@ -223,32 +284,52 @@ func (g *Groups) share(name, filter string) *share {
 func (g *Groups) forget(s *share) {
 	if len(s.members) == 0 && s.dispatcher == nil && !s.asking && s.releasing == 0 {
 		g.ackedHere -= len(s.acked)
+		g.due.Set(&s.timed, time.Time{})
+		g.setAt(s, "")
+		g.bounds.memory.Add(-s.weight())
 		delete(g.groups, s.name)
 	}
 }
 
-// tend has the dispatcher looked for where it is not known.
-func (g *Groups) tend(s *share) {
-	for _, m := range s.members {
-		if !m.joined && g.now.Sub(m.since) > joinPatience {
-			m.joined = true
-			g.refuse(m, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "no edge can be the group's dispatcher now"))
-		}
-	}
-	if s.at != "" || s.asking || s.releasing != 0 || len(s.members) == 0 || g.now.Before(s.askAt) {
+// tend has the dispatcher looked for where it is not known, and forgets old ACKs.
+func (s *share) tend(g *Groups) {
+	if g.groups[s.name] != s {
 		return
 	}
-	s.asking = true
-	req := &meshv1.AttachSessionRequest{
-		User: User, Name: s.name, EdgeId: g.cfg.Edge, ConnectionId: g.cfg.Incarnation, LeaseMs: uint32(g.cfg.Lease.Milliseconds()), Peek: g.draining,
+	g.forgetAcked(s)
+	if s.seeks() && !g.now.Before(s.askAt) {
+		s.asking = true
+		g.ownerOf(s).questions.Push(s.payer, s)
 	}
-	asked := g.now
-	g.work.Go("edge-groups-lease", func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, g.cfg.Lease)
-		defer cancel()
-		resp, err := g.cfg.Store.AttachSession(ctx, req)
-		g.ops.Do(func() { g.leased(s, req, resp, err, asked) })
-	})
+	g.planShare(s)
+}
+
+// seeks reports whether the dispatcher is to be looked for.
+func (s *share) seeks() bool {
+	return s.at == "" && !s.asking && s.releasing == 0 && len(s.members) > 0
+}
+
+// planShare has the share tended when that is due.
+func (g *Groups) planShare(s *share) {
+	var at time.Time
+	if s.seeks() {
+		at = s.askAt
+		if at.Before(g.now) {
+			at = g.now
+		}
+	}
+	if len(s.acked) > 0 {
+		at = sooner(at, s.forgetAt)
+	}
+	g.due.Set(&s.timed, at)
+}
+
+// sooner is the earlier of two times; zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // leased takes the store's word on who dispatches.
@@ -260,25 +341,38 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 		g.cfg.Log.Debug("no lease of a group", "error", err)
 	case !req.GetPeek() && resp.GetGeneration() != 0:
 		g.Stats.Grants.Add(1)
-		s.at = g.cfg.Edge
+		g.setAt(s, g.cfg.Edge)
 		g.begin(s, resp, asked)
+		if g.draining { // it was asked for before
+			g.release(s.dispatcher)
+			break
+		}
 		g.introduceAll(s)
 	case resp.GetPreviousEdge() != "" && resp.GetPreviousEdge() != g.cfg.Edge && g.dead[resp.GetPreviousEdge()].IsZero():
-		s.at = resp.GetPreviousEdge()
+		g.setAt(s, resp.GetPreviousEdge())
 		g.introduceAll(s)
 	}
+	g.planShare(s)
 	g.forget(s)
 }
 
 func (g *Groups) introduceAll(s *share) {
+	s.forgotten = false
 	acked := s.remembered()
-	for _, m := range s.members {
-		g.introduce(m, acked)
-		acked = nil
+	for _, joined := range [...]bool{true, false} {
+		// newcomers decide nothing for those that have joined
+		for _, m := range s.members {
+			if m.joined == joined {
+				g.introduce(m, acked)
+				acked = nil
+			}
+		}
 	}
 }
 
+// refuse ends a member whose client has not been told that it has joined.
 func (g *Groups) refuse(m *member, err error) {
+	g.drop(m)
 	g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Err: err})
 }
 
@@ -314,10 +408,16 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
 	case j.GetCode() != wirev1.Code_CODE_OK:
-		m.joined = true
-		g.refuse(m, code.New(j.GetCode(), j.GetReason()))
+		why := code.New(j.GetCode(), j.GetReason())
+		if why.Code == wirev1.Code_CODE_OVERLOADED {
+			why.RetryAfter = fullFor
+		}
+		g.refuse(m, why)
 	case !m.joined:
 		m.joined = true
+		m.of.open++
+		m.of.key = m.join.Key
+		g.due.Set(&m.timed, time.Time{})
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupJoined{Conn: m.conn, Sub: m.sub, Epoch: j.GetEpoch(), Head: j.GetHead()})
 	}
 }
@@ -340,7 +440,14 @@ func (g *Groups) delivered(m *member, d *meshv1.GroupDeliver) {
 func (g *Groups) assigned(m *member, e exchange.Assigned) {
 	for i, msg := range e.Messages {
 		if msg.Seq > 0 {
-			m.has[message{msg.Topic, msg.Epoch, msg.Seq}] = held{msg, e.Attempts[i]}
+			k := message{msg.Topic, msg.Epoch, msg.Seq}
+			m.hasNot(g, k)
+			h := held{msg, e.Attempts[i], hasBytes}
+			if m.of.dispatcher == nil { // which counts it, where it is here
+				h.bytes += len(msg.Frame)
+			}
+			g.bounds.memory.Add(h.bytes)
+			m.has[k] = h
 		}
 	}
 	g.cfg.Mesh.Post(m.conn.Loop, e)
@@ -348,9 +455,10 @@ func (g *Groups) assigned(m *member, e exchange.Assigned) {
 
 // gone has another dispatcher found, or ends the group.
 func (g *Groups) gone(s *share, o *meshv1.GroupGone) {
-	s.at, s.askAt = "", g.now
+	g.setAt(s, "")
+	s.askAt = g.now
 	if o.GetCode() == wirev1.Code_CODE_OK {
-		g.tend(s)
+		s.tend(g)
 		return
 	}
 	for _, m := range s.members {

@@ -105,7 +105,7 @@ func (f *fleet) agree() {
 	known := map[MemberDescription]bool{}
 	var taken []MemberDescription
 	for id := range f.procs {
-		for _, d := range f.process(id).Describe(context.Background()) {
+		for _, d := range f.process(id).Describe(context.Background(), "") {
 			for _, m := range d.Members {
 				known[m] = true
 			}

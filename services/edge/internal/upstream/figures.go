@@ -102,6 +102,11 @@ func (m *Mesh) Figures() []Figure {
 	)
 	gs := m.GroupStats()
 	out = append(out,
+		gauge("groups", "Groups (shared subscriptions) that have members on this edge or are dispatched by it.", float64(gs.Groups.Load())),
+		gauge("group_memory_bytes", "Bytes that groups keep on this edge, about.", float64(gs.Memory.Load())),
+		coded("group_refused_total", "Subscriptions that groups of this edge had no room for, by reason.", wirev1.Code_CODE_OVERLOADED, gs.Overloaded.Load()),
+		coded("group_refused_total", "Subscriptions that groups of this edge had no room for, by reason.", wirev1.Code_CODE_RATE_LIMITED, gs.RateLimited.Load()),
+		count("group_memory_waits_total", "Times that a group kept messages out until group memory came free.", gs.MemoryWaits.Load()),
 		gauge("group_dispatchers", "Groups (shared subscriptions) that this edge dispatches for.", float64(gs.Dispatchers.Load())),
 		gauge("group_members", "Members of groups on this edge.", float64(gs.Members.Load())),
 		count("group_leases_granted_total", "Leases of groups granted to this edge.", gs.Grants.Load()),
@@ -112,6 +117,7 @@ func (m *Mesh) Figures() []Figure {
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_RETENTION, gs.Missed.Load()),
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_EXPIRED, gs.Expired.Load()),
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_NO_SUBSCRIBER, gs.NoMember.Load()),
+		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_QUEUE_FULL, gs.TooMany.Load()),
 		count("group_dead_letters_total", "Messages of groups that became dead letters.", gs.DeadLetters.Load()),
 	)
 	if m.cfg.Teller != nil {

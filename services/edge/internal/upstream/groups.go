@@ -15,9 +15,10 @@ func (m *Mesh) Hold(conn exchange.Conn, user, name string, generation uint64) {
 	m.sessions.Hold(conn, user, name, generation)
 }
 
-// DescribeGroups says what this edge knows of its groups.
-func (m *Mesh) DescribeGroups(ctx context.Context) []groups.Description {
-	return m.groups.Describe(ctx)
+// DescribeGroups says what this edge knows of a group, by its name, a slash and its filter, or with
+// "" of any 1,000.
+func (m *Mesh) DescribeGroups(ctx context.Context, group string) []groups.Description {
+	return m.groups.Describe(ctx, group)
 }
 
 // GroupStats of the shared subscriptions.

@@ -97,6 +97,8 @@ type Config struct {
 	Judging filters.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
+	// Groups are the bounds of shared subscriptions.
+	Groups groups.Bounds
 }
 
 // Sizes of the mesh's queues.
@@ -169,12 +171,13 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	for _, l := range loops {
 		m.loops.add(l)
 	}
+	sessionOwner := func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) }
 	m.sessions = sessions.New(sessions.Config{
 		Edge: m.cfg.ID, Store: m.cfg.Store, Post: m.Post, Yield: m.askToYield, Over: m.notifyTakeover, Log: m.cfg.Log,
-		Owner: func(user, name string) string { return m.cfg.Store.OwnerOf(topic.SessionShard(user, name)) },
+		Owner: sessionOwner,
 	})
 	m.groups = groups.New(groups.Config{
-		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups,
+		Edge: m.cfg.ID, Incarnation: m.cfg.Incarnation, Loop: uint16(len(loops)), Store: m.cfg.Store, Mesh: m, Request: m.askGroups, Owner: sessionOwner, Bounds: m.cfg.Groups,
 		Durable: m.cfg.Durable, MaxAttempts: m.cfg.MaxAttempts, Traced: m.cfg.Traced, Clock: m.cfg.Clock, Log: m.cfg.Log,
 	})
 	m.Groups = m.groups

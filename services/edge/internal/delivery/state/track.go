@@ -61,11 +61,8 @@ type Track struct {
 	Runs         bool // in line to go on
 	Waits        bool // for a window or the queue
 	Held         bool // its subscription is not open yet
-	// another subscription's answer says where it is: it stays there until that shares it
-	Told bool
-	// beside Told: it was level with the live stream, and is not behind but for that
-	ToldLevel bool
-	Lags      bool // listed as behind
+	Told         Telling
+	Lags         bool // listed as behind
 
 	// Epoch and Pos: everything up to Pos was handed on or is part of a gap. Epoch 0: nothing known
 	// yet, the next message says.
@@ -74,6 +71,20 @@ type Track struct {
 	First *Subscription // of the subscriptions that share it
 	*TrackMore
 }
+
+// Telling is whether another subscription's answer says where a track is: it stays there until that
+// subscription shares it.
+type Telling uint8
+
+// What a track's place was told as.
+const (
+	NotTold Telling = iota
+	ToldBehind
+	ToldLevel // with the live stream: it is not behind but for that
+)
+
+// Any reports whether an answer says where it is.
+func (t Telling) Any() bool { return t != NotTold }
 
 // Overflows, in as few bytes as they need.
 const (

@@ -103,7 +103,7 @@ func (c *Core) give(t *task, m *member) {
 // with notes that a member has a task.
 func (c *Core) with(t *task, m *member) {
 	t.member = m
-	m.tasks[t] = struct{}{}
+	m.tasks.push(t)
 	c.turns++
 	m.turn = c.turns
 	t.turn, t.given = c.turns, c.now
@@ -117,7 +117,7 @@ func (c *Core) with(t *task, m *member) {
 func (c *Core) without(t *task) {
 	m := t.member
 	t.member = nil
-	delete(m.tasks, t)
+	m.tasks.remove(t)
 	c.placed(m)
 	c.rests(t.lane)
 	c.waitsForMember(t, 1)

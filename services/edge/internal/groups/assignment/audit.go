@@ -7,9 +7,9 @@ import "time"
 // so who has had a message for long is asked what it has.
 
 const (
-	// askAfter is how long a message is with a member before that is asked, longer than the
+	// AskAfter is how long a message is with a member before that is asked, longer than the
 	// default ack_timeout. What the answer names is asked for again when that time has doubled.
-	askAfter = int64(5 * time.Second)
+	AskAfter = int64(5 * time.Second)
 	// askAnyway is when one is asked again whatever it has: none need be kept that is no member.
 	askAnyway  = int64(time.Minute)
 	auditEvery = int64(time.Second)
@@ -22,38 +22,33 @@ type Ask struct {
 }
 
 // Asks are the questions to members that have had a message for long, or were not asked for long,
-// at a time as of Advance.
-func (c *Core) Asks(now int64) (all []Ask) {
-	if now-c.audited < auditEvery {
-		return nil
-	}
-	c.audited = now
+// at a time as of Advance, and when they are to be looked for again; 0: once there are members.
+// What is assigned meanwhile is looked at no earlier than AskAfter from then.
+func (c *Core) Asks(now int64) (all []Ask, again int64) {
 	for id, m := range c.members {
-		if m.isDue(now) {
+		at := m.askAt()
+		if at <= now {
 			m.asked = now
 			all = append(all, Ask{id, c.turns})
+			at = m.askAt()
+		}
+		if again == 0 || at < again {
+			again = at
 		}
 	}
-	return all
+	if again != 0 {
+		again = max(again, now+auditEvery)
+	}
+	return all, again
 }
 
-// isDue reports whether the member is to be asked what it has.
-func (m *member) isDue(now int64) bool {
-	if now-m.asked >= askAnyway {
-		return true
+// askAt is when the member is to be asked what it has.
+func (m *member) askAt() int64 {
+	at := m.asked + askAnyway
+	if first := m.tasks.first; first != nil {
+		at = min(at, max(first.given+AskAfter, 2*m.asked-first.given))
 	}
-	first := m.oldest()
-	return first != nil && now-first.given >= askAfter && now-m.asked >= m.asked-first.given
-}
-
-// oldest is the message that a member has had for longest; nil: it has none.
-func (m *member) oldest() (first *task) {
-	for t := range m.tasks {
-		if first == nil || t.turn < first.turn {
-			first = t
-		}
-	}
-	return first
+	return at
 }
 
 // Holder is a member and what it has, as far as is known.
@@ -65,11 +60,14 @@ type Holder struct {
 	Oldest time.Duration
 }
 
-// Holders are the members, in no order, at a time as of Advance.
-func (c *Core) Holders(now int64) (all []Holder) {
+// Holders are so many of the members, in no order, at a time as of Advance.
+func (c *Core) Holders(now int64, most int) (all []Holder) {
 	for id, m := range c.members {
+		if len(all) == most {
+			break
+		}
 		h := Holder{Member: id, Has: m.load(), Window: m.window}
-		if first := m.oldest(); first != nil {
+		if first := m.tasks.first; first != nil {
 			h.Oldest = time.Duration(now - first.given)
 		}
 		all = append(all, h)

@@ -18,7 +18,11 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 	var asks []Ask
 	for now := int64(1); now <= 45e9; now += auditEvery {
 		c.Advance(now, 1)
-		for _, ask := range c.Asks(now) {
+		got, again := c.Asks(now)
+		if again < now+auditEvery {
+			t.Fatalf("looked for again at %d, at %d", again, now)
+		}
+		for _, ask := range got {
 			if asks = append(asks, ask); ask.Member != a || ask.Turn != 3 {
 				t.Errorf("%v is asked", ask)
 			}
@@ -36,13 +40,13 @@ func TestWhoHasAMessageForLongIsAsked(t *testing.T) {
 		t.Errorf("assigned again: %v", got)
 	}
 	has := map[MemberID]int{}
-	for _, h := range c.Holders(50e9) {
+	for _, h := range c.Holders(50e9, 10) {
 		has[h.Member] = h.Has
 	}
 	if has[a] != 2 || has[b] != 1 {
 		t.Errorf("members have %v", has)
 	}
-	if got := c.Asks(49e9); len(got) > 0 {
+	if got, _ := c.Asks(49e9); len(got) > 0 {
 		t.Errorf("asked %v, who were given something not long ago, or have been asked", got)
 	}
 }
@@ -52,7 +56,11 @@ func TestWhoHasNothingIsAsked(t *testing.T) {
 	c := started(t, Config{}, "t", 1, head("t", 0))
 	n := 0
 	for now := int64(1); now <= 3*askAnyway; now += auditEvery {
-		for _, ask := range c.Asks(now) {
+		got, again := c.Asks(now)
+		if again < now+auditEvery {
+			t.Fatalf("looked for again at %d, at %d", again, now)
+		}
+		for _, ask := range got {
 			if n++; ask.Turn != 1 {
 				t.Errorf("asked as of turn %d", ask.Turn)
 			}
@@ -60,5 +68,29 @@ func TestWhoHasNothingIsAsked(t *testing.T) {
 	}
 	if n != 2 {
 		t.Errorf("asked %d times in 3 minutes", n)
+	}
+}
+
+// What members have is kept in the order in which it was given, whatever goes first.
+func TestTheOldestOfAMember(t *testing.T) {
+	c := started(t, Config{}, "t", 1, head("t", 0))
+	for seq := uint64(1); seq <= 5; seq++ {
+		c.Advance(int64(seq), 1)
+		c.Live(run("t", seq, seq))
+		c.Take()
+	}
+	for _, gone := range []uint64{1, 3, 5, 2, 4} {
+		c.Settle(member1(0), &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: gone})
+		m := c.members[member1(0)]
+		var oldest *task
+		n := 0
+		for _, t := range c.places["t"].tasks {
+			if n++; oldest == nil || t.turn < oldest.turn {
+				oldest = t
+			}
+		}
+		if m.tasks.first != oldest || m.tasks.n != n || (m.tasks.last == nil) != (n == 0) {
+			t.Fatalf("after %d: %+v is the oldest of %d, not %+v", gone, m.tasks.first, n, oldest)
+		}
 	}
 }

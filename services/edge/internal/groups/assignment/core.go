@@ -35,6 +35,9 @@ type Config struct {
 	Topics int
 	// QueueMessages (1,024) and QueueBytes (4 MiB) bound what waits for a member.
 	QueueMessages, QueueBytes int
+	// Full reports whether all groups together keep so much that nothing more is to be queued than
+	// one message; nil: never.
+	Full func() bool
 }
 
 // Core of one group. It is not safe for concurrent use.
@@ -57,10 +60,10 @@ type Core struct {
 	exact   string   // the filter, where it is one topic
 	behind  []*place // wait to read on
 	members map[MemberID]*member
-	idle    memberHeap // with room, the least loaded first
-	gen     uint64     // of the set of members
+	idle    memberHeap     // with room, the least loaded first
+	gen     uint64         // of the set of members
+	edges   map[string]int // members, by edge
 	turns   uint64
-	audited int64 // when audit looked last
 
 	lanes   map[string]*lane
 	todo    []*lane // may have something to assign
@@ -68,6 +71,9 @@ type Core struct {
 	order   uint64 // of arrival
 	queued  int    // tasks that no member has
 	bytes   int    // of them
+	tasks   int    // all
+	kept    int    // bytes of them
+	starved bool   // Full has kept something out since Starved was called
 	held    map[key]holder
 
 	changed []*place
@@ -133,7 +139,8 @@ func New(cfg Config) *Core {
 	}
 	return &Core{
 		cfg: cfg, keys: KeysOf(cfg.Key), places: map[string]*place{}, members: map[MemberID]*member{},
-		lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1, // 0 is none
+		// 0 is none
+		edges: map[string]int{}, lanes: map[string]*lane{}, held: map[key]holder{}, turns: 1,
 	}
 }
 
@@ -183,6 +190,42 @@ func (c *Core) Members() int { return len(c.members) }
 
 // Waiting messages that no member has.
 func (c *Core) Waiting() int { return c.queued }
+
+// Bytes that each thing takes that is kept, about, without what it points to.
+const (
+	coreBytes   = 1536
+	placeBytes  = 512
+	memberBytes = 256
+	laneBytes   = 192
+	heldBytes   = 128
+	taskBytes   = 256
+)
+
+// Memory is how many bytes the core keeps, about.
+func (c *Core) Memory() int {
+	return coreBytes + len(c.places)*placeBytes + len(c.members)*memberBytes + len(c.lanes)*laneBytes + len(c.held)*heldBytes + c.kept
+}
+
+// MemoryOf is how many bytes so many topics take, about.
+func MemoryOf(topics int) int { return topics * placeBytes }
+
+// Starved reports whether Full has kept something out since it was called last. Take lets it in
+// once Full allows that.
+func (c *Core) Starved() bool {
+	was := c.starved
+	c.starved = false
+	return was
+}
+
+// full reports whether something is to be kept out. One message goes on, so that no group waits for
+// others alone.
+func (c *Core) full() bool {
+	if c.cfg.Full == nil || c.tasks == 0 || !c.cfg.Full() {
+		return false
+	}
+	c.starved = true
+	return true
+}
 
 // Changed reports whether there is something to be stored.
 func (c *Core) Changed() bool { return len(c.changed)+len(c.letters) > 0 }
@@ -252,23 +295,14 @@ func (c *Core) Head(topic string) (epoch, head uint64) {
 
 // HasEdge reports whether an edge has members.
 func (c *Core) HasEdge(edge string) bool {
-	for id := range c.members {
-		if id.Edge == edge {
-			return true
-		}
-	}
-	return false
+	return c.edges[edge] > 0
 }
 
 // Edges that have members.
 func (c *Core) Edges() []string {
-	seen := map[string]bool{}
-	var out []string
-	for id := range c.members {
-		if !seen[id.Edge] {
-			seen[id.Edge] = true
-			out = append(out, id.Edge)
-		}
+	out := make([]string, 0, len(c.edges))
+	for edge := range c.edges {
+		out = append(out, edge)
 	}
 	return out
 }

@@ -294,3 +294,26 @@ func BenchmarkAssignAndACK(b *testing.B) {
 		})
 	}
 }
+
+// While the memory of all groups is used up a group has one message at a time, and goes on once it
+// is not.
+func TestOneMessageAtATimeWithoutMemory(t *testing.T) {
+	full := true
+	c := started(t, Config{Full: func() bool { return full }}, "t", 1, head("t", 0))
+	before := c.Memory()
+	c.Live(run("t", 1, 5))
+	if out := c.Take(); len(out.Assigned) != 1 || len(out.Reads) != 0 || !c.Starved() || c.Starved() {
+		t.Fatalf("%+v", out)
+	}
+	if c.Memory() <= before {
+		t.Errorf("%d bytes are kept, %d before", c.Memory(), before)
+	}
+	full = false
+	if out := c.Take(); len(out.Reads) != 1 || out.Reads[0].From != 2 || c.Starved() {
+		t.Fatalf("%+v", out)
+	}
+	c.Range(&exchange.Range{Topic: "t", From: 2, Epoch: epoch, Head: 5, Oldest: 1, Messages: run("t", 2, 5)})
+	if out := c.Take(); len(out.Assigned) != 4 {
+		t.Fatalf("%+v", out)
+	}
+}

@@ -16,7 +16,7 @@ type member struct {
 	id      MemberID
 	hash    uint64
 	window  int // 0: gets nothing more
-	tasks   map[*task]struct{}
+	tasks   taskList
 	unread  int     // of Core.held: it has them, and they are not read yet
 	turn    uint64  // when it was given something last
 	index   int     // in Core.idle; -1: not there
@@ -24,7 +24,7 @@ type member struct {
 	asked   int64   // when it was asked what it has last, or began
 }
 
-func (m *member) load() int { return len(m.tasks) + m.unread }
+func (m *member) load() int { return m.tasks.n + m.unread }
 
 func (m *member) room() bool { return m.load() < m.window }
 
@@ -83,8 +83,9 @@ func (c *Core) placed(m *member) {
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
 	if m == nil {
-		m = &member{id: id, index: -1, asked: c.now, tasks: map[*task]struct{}{}, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
+		m = &member{id: id, index: -1, asked: c.now, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
 		c.members[id] = m
+		c.edges[id.Edge]++
 	}
 	if was := m.window > 0; was != (j.GetWindow() > 0) {
 		m.window = int(j.GetWindow())
@@ -131,10 +132,8 @@ func (c *Core) adopt(m *member, held []*meshv1.GroupHeld, asked uint64) {
 		}
 	}
 	if asked > 0 {
-		for t := range m.tasks {
-			if t.turn > asked {
-				has[key{t.at.topic, t.at.epoch, t.m.Seq}] = true
-			}
+		for t := m.tasks.last; t != nil && t.turn > asked; t = t.before {
+			has[key{t.at.topic, t.at.epoch, t.m.Seq}] = true
 		}
 	}
 	c.backAll(m, has, true)
@@ -143,7 +142,7 @@ func (c *Core) adopt(m *member, held []*meshv1.GroupHeld, asked uint64) {
 // backAll takes back what a member has, but for what kept names, in order. unseen is that of back.
 func (c *Core) backAll(m *member, kept map[key]bool, unseen bool) {
 	var all []*task
-	for t := range m.tasks {
+	for t := m.tasks.first; t != nil; t = t.behind {
 		if !kept[key{t.at.topic, t.at.epoch, t.m.Seq}] {
 			all = append(all, t)
 		}
@@ -197,6 +196,9 @@ func (c *Core) leaves(id MemberID, unseen bool) {
 		return
 	}
 	delete(c.members, id)
+	if c.edges[id.Edge]--; c.edges[id.Edge] == 0 {
+		delete(c.edges, id.Edge)
+	}
 	m.window = 0
 	c.placed(m)
 	c.todo = append(c.todo, m.waiting...)

@@ -218,7 +218,7 @@ func (c *Core) newEpoch(p *place, epoch uint64) {
 
 // room reports whether the topic's next message may be queued.
 func (c *Core) room(p *place) bool {
-	return len(c.members) > 0 && c.queued < c.cfg.QueueMessages && c.bytes < c.cfg.QueueBytes && p.cur.Open(p.pos+1)
+	return len(c.members) > 0 && c.queued < c.cfg.QueueMessages && c.bytes < c.cfg.QueueBytes && p.cur.Open(p.pos+1) && !c.full()
 }
 
 // read asks for what may be queued.
@@ -287,6 +287,8 @@ func (c *Core) queue(p *place, m *exchange.Message) {
 	stored := p.cur.Attempts(m.Seq)
 	t := &task{m: m, at: p, again: stored > 0 || m.Seq <= p.suspect}
 	p.tasks[m.Seq] = t
+	c.tasks++
+	c.kept += taskBytes + len(m.Frame)
 	c.order++
 	t.order = c.order
 	t.lane = c.laneOf(c.keys.Of(m))
@@ -318,4 +320,14 @@ func (p *place) encode() *meshv1.SessionCursor {
 		p.cur.Attempted(seq, n)
 	}
 	return p.cur.Encode(p.topic)
+}
+
+// Reading are the reads that were not answered.
+func (c *Core) Reading() (all []Read) {
+	for _, p := range c.places {
+		if p.reading {
+			all = append(all, Read{p.topic, p.epoch, p.asked})
+		}
+	}
+	return all
 }

@@ -46,6 +46,10 @@ func happen(w *world) {
 			w.c.LeaveEdge(edge)
 		case step < 50 && len(all) > 0: // its edge says again what it has
 			w.rejoin(rapid.SampledFrom(all).Draw(t, "again"))
+		case step < 54 && len(all) > 0: // it takes nothing more, or takes messages again
+			m := rapid.SampledFrom(all).Draw(t, "pauses")
+			w.paused[m] = !w.paused[m]
+			w.rejoin(m)
 		case step < 90 && len(busy) > 0:
 			m := rapid.SampledFrom(busy).Draw(t, "member")
 			a := w.take(m, rapid.IntRange(0, len(w.has[m])-1).Draw(t, "which"))
@@ -65,11 +69,13 @@ func happen(w *world) {
 		case step < 98: // with its members
 			w.strict = false
 			clear(w.windows)
+			clear(w.paused)
 			clear(w.has)
 			w.renew(true)
 		default:
 			w.now += 2e6
 			w.c.Advance(w.now, 1)
+			w.full = rapid.Bool().Draw(t, "full")
 		}
 		w.step()
 	}
@@ -84,9 +90,17 @@ func (w *world) renew(unclean bool) {
 	}
 }
 
-// finish has a member that ACKs everything take what is left.
+// finish has members that ACK everything take what is left.
 func (w *world) finish() {
-	w.join(nil)
+	w.full = false
+	all := w.members(false)
+	for _, m := range all { // nobody else comes: those that paused take what is left
+		w.paused[m] = false
+		w.rejoin(m)
+	}
+	if len(all) == 0 {
+		w.join(nil)
+	}
 	for topic := range w.logs {
 		w.publish(topic, "", true) // shows what live messages were lost
 	}
@@ -120,7 +134,7 @@ func (w *world) finish() {
 			}
 		}
 	}
-	if w.c.queued != 0 || w.c.bytes != 0 || len(w.c.lanes) != 0 || len(w.c.delayed) != 0 {
+	if w.c.queued != 0 || w.c.bytes != 0 || w.c.tasks != 0 || w.c.kept != 0 || len(w.c.lanes) != 0 || len(w.c.delayed) != 0 {
 		w.t.Fatalf("left: %d queued, %d bytes, %d lanes, %d delayed", w.c.queued, w.c.bytes, len(w.c.lanes), len(w.c.delayed))
 	}
 }

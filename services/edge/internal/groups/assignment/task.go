@@ -24,6 +24,39 @@ type task struct {
 	due      int64   // of a delayed one
 	in       *taskHeap
 	index    int // in in
+	// in the list of the member that has it
+	before, behind *task
+}
+
+// taskList is what a member has, in the order in which it was given.
+type taskList struct {
+	first, last *task
+	n           int
+}
+
+func (l *taskList) push(t *task) {
+	if t.before = l.last; l.last != nil {
+		l.last.behind = t
+	} else {
+		l.first = t
+	}
+	l.last = t
+	l.n++
+}
+
+func (l *taskList) remove(t *task) {
+	if t.before != nil {
+		t.before.behind = t.behind
+	} else {
+		l.first = t.behind
+	}
+	if t.behind != nil {
+		t.behind.before = t.before
+	} else {
+		l.last = t.before
+	}
+	t.before, t.behind = nil, nil
+	l.n--
 }
 
 // attempt is what its member is told: above 0 if any may have had it before.
@@ -147,6 +180,8 @@ func (c *Core) drop(t *task) {
 	}
 	c.waitsForMember(t, -1)
 	delete(t.at.tasks, t.m.Seq)
+	c.tasks--
+	c.kept -= taskBytes + len(t.m.Frame)
 	c.leave(t.lane)
 }
 

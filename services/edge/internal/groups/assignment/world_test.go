@@ -48,6 +48,7 @@ type world struct {
 
 	next    uint64 // of members
 	windows map[MemberID]int
+	paused  map[MemberID]bool
 	has     map[MemberID][]Assignment // with members, in the order assigned
 	stored  map[string]*meshv1.SessionCursor
 	letters map[key]int
@@ -57,12 +58,13 @@ type world struct {
 	last    map[string]int // by key, the highest place in its order that was assigned first
 	order   map[key]int    // place of a message among those of its key
 	count   map[string]int
+	full    bool // the memory of all groups is used up
 	strict  bool // no dispatcher has died yet that may have assigned what nobody noted
 }
 
 func newWorld(t *rapid.T, k string) *world {
 	w := &world{
-		t: t, key: k, logs: map[string][]*exchange.Message{"a": nil, "b": nil, "c": nil}, windows: map[MemberID]int{}, has: map[MemberID][]Assignment{},
+		t: t, key: k, logs: map[string][]*exchange.Message{"a": nil, "b": nil, "c": nil}, windows: map[MemberID]int{}, paused: map[MemberID]bool{}, has: map[MemberID][]Assignment{},
 		stored: map[string]*meshv1.SessionCursor{}, letters: map[key]int{}, refused: map[key]int{}, acked: map[key]bool{}, seen: map[key]int{},
 		last: map[string]int{}, order: map[key]int{}, count: map[string]int{}, strict: true,
 	}
@@ -71,7 +73,7 @@ func newWorld(t *rapid.T, k string) *world {
 }
 
 func (w *world) begin(resumed, unclean bool) {
-	w.c = New(Config{Key: w.key, MaxAttempts: func(string) uint32 { return attempts }, QueueMessages: 8, User: "u", Session: "s"})
+	w.c = New(Config{Key: w.key, MaxAttempts: func(string) uint32 { return attempts }, QueueMessages: 8, User: "u", Session: "s", Full: func() bool { return w.full }})
 	w.c.Advance(w.now, 1)
 	b := &Begin{Filter: "#", Resumed: resumed, Unclean: unclean, Start: exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST}}
 	for _, name := range topics {
@@ -132,6 +134,9 @@ func (w *world) join(held []Assignment) MemberID {
 
 func (w *world) rejoin(m MemberID) {
 	j := &meshv1.GroupJoin{Window: uint32(w.windows[m])}
+	if w.paused[m] {
+		j.Window = 0
+	}
 	for _, a := range w.has[m] {
 		j.Held = append(j.Held, &meshv1.GroupHeld{Topic: a.Message.Topic, Epoch: a.Message.Epoch, Seq: a.Message.Seq, Attempt: a.Attempt, Key: w.c.keys.Of(a.Message)})
 	}
@@ -161,6 +166,9 @@ func (w *world) assigned(a Assignment) {
 	k := id(a.Message)
 	if w.acked[k] && w.strict {
 		w.t.Fatalf("%v was ACKed and is assigned again", k)
+	}
+	if w.paused[a.Member] {
+		w.t.Fatalf("%v is assigned to %v, which is paused", k, a.Member)
 	}
 	if _, member := w.windows[a.Member]; !member {
 		w.t.Fatalf("%v is assigned to %v, which is none", k, a.Member)
@@ -214,6 +222,7 @@ func (w *world) settle(m MemberID, a Assignment, how meshv1.GroupSettle_How, del
 // gone forgets a member, and what it had.
 func (w *world) gone(m MemberID) {
 	delete(w.windows, m)
+	delete(w.paused, m)
 	delete(w.has, m)
 }
 

@@ -4,7 +4,8 @@ import "slices"
 
 // Basing says that the topics of filters with wildcards are being asked for. What comes of it is
 // given in this order, and anything may happen in between: the heads to Head; for each filter its
-// askers are answered, and it is given to Based; and BasingDone, with what Basing returned.
+// askers are answered, the first of them as it is given to Based; and BasingDone, with what Basing
+// returned.
 func (f *Feed) Basing() (since uint64) {
 	since = f.forgot + uint64(len(f.appeared))
 	f.basing = append(f.basing, since)
@@ -24,16 +25,19 @@ func (f *Feed) BasingDone(since uint64) {
 	f.forgot, f.appeared = f.forgot+n, slices.Delete(f.appeared, 0, int(n))
 }
 
-// Appeared calls found with up to n topics that came to have messages for loops since at, which is
-// what Basing or Appeared returned: a question that was asked before may know nothing of them. It
-// returns where to go on, and whether there are more. A topic may be found more than once.
-func (f *Feed) Appeared(at uint64, n int, found func(topic string)) (next uint64, more bool) {
+// Appeared calls found with topics that came to have messages for loops since at, which is what
+// Basing or Appeared returned, until there are no more or found returns false: a question that was
+// asked before may know nothing of them. It returns where to go on, and whether there are more. A
+// topic may be found more than once.
+func (f *Feed) Appeared(at uint64, found func(topic string) (goOn bool)) (next uint64, more bool) {
 	news := f.appeared[at-f.forgot:]
-	n = min(n, len(news))
-	for _, st := range news[:n] {
-		found(st.topic)
+	for i, st := range news {
+		if !found(st.topic) {
+			n := i + 1
+			return at + uint64(n), n < len(news)
+		}
 	}
-	return at + uint64(n), n < len(news)
+	return at + uint64(len(news)), false
 }
 
 // Generation of a filter's joins: another one where it was left by all and joined anew; 0 where

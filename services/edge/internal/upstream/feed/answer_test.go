@@ -62,7 +62,7 @@ func TestWhatAppearedIsForgotten(t *testing.T) {
 		b.deliver(name, 1, 1)
 		var got []string
 		for at, more := since, true; more; {
-			at, more = b.Appeared(at, 1, func(name string) { got = append(got, name) })
+			at, more = b.Appeared(at, func(name string) bool { got = append(got, name); return false })
 		}
 		if len(got) == 0 || got[len(got)-1] != name || len(got) > 2 {
 			t.Fatalf("%d appeared: %v", i, got)

@@ -194,6 +194,9 @@ func (f *Feed) fill(now time.Time, st *state, asked Read, r exchange.Range) {
 // skip goes on behind a hole that can't be filled: the next message shows it to the loops.
 func (f *Feed) skip(st *state, to uint64) {
 	if to > st.last {
+		if st.last == 0 {
+			f.note(st)
+		}
 		st.last = to
 		f.recent.drop(st)
 	}

@@ -16,6 +16,13 @@ import (
 // atATime is how many heads one step deals with: about 50 µs.
 const atATime = 64
 
+// newsATime is how many topics that appeared one step looks at, where no filter of the question
+// matches them: 60 to 100 ns each. One that is kept takes perMatch times as long.
+const (
+	newsATime = 16 * atATime
+	perMatch  = 4
+)
+
 // Asked is a filter.
 type Asked struct {
 	Filter string
@@ -49,12 +56,13 @@ type Survey struct {
 	given  int     // heads given to the feed
 	next   int     // filter to be answered
 	most   int     // heads a step
+	news   int     // topics that appeared a step
 }
 
 // Begin is called before the store is asked.
 func Begin(f *feed.Feed, asked []Asked) *Survey {
 	since := f.Basing()
-	s := &Survey{feed: f, basing: since, since: since, most: atATime, asked: make([]found, len(asked)), place: make(map[string]int32, len(asked))}
+	s := &Survey{feed: f, basing: since, since: since, most: atATime, news: newsATime, asked: make([]found, len(asked)), place: make(map[string]int32, len(asked))}
 	for i, a := range asked {
 		s.asked[i] = found{Asked: a, generation: f.Generation(a.Filter)}
 		s.place[a.Filter] = int32(i)
@@ -81,7 +89,7 @@ func (s *Survey) Take(heads []exchange.Head, tooMany []string, err error) {
 	}
 }
 
-// add notes a head, the newest of its topic.
+// add notes a head, the newest of its topic, for the feed and for the filters that match it.
 func (s *Survey) add(h exchange.Head) {
 	if at, ok := s.topics[h.Topic]; ok {
 		if was := &s.heads[at]; h.Epoch > was.Epoch || h.Epoch == was.Epoch && h.Head > was.Head {
@@ -89,13 +97,22 @@ func (s *Survey) add(h exchange.Head) {
 		}
 		return
 	}
+	s.match(h.Topic)
+	s.keep(h)
+}
+
+// match finds the filters that are to be told of a topic.
+func (s *Survey) match(name string) {
+	if s.met = s.met[:0]; s.wants.Len() > 0 {
+		s.met = s.wants.Match(s.met, name)
+	}
+}
+
+// keep notes the head of a new topic for the filters that match found.
+func (s *Survey) keep(h exchange.Head) {
 	at := int32(len(s.heads))
 	s.topics[h.Topic] = at
 	s.heads = append(s.heads, h)
-	if s.wants.Len() == 0 {
-		return
-	}
-	s.met = s.wants.Match(s.met[:0], h.Topic)
 	for _, i := range s.met {
 		a := &s.asked[i]
 		if a.at = append(a.at, at); a.Limit > 0 && len(a.at) > a.Limit {
@@ -122,8 +139,7 @@ func (s *Survey) Step(now time.Time, handOn func(), answer func(filter string, h
 		s.given = end
 		return false
 	}
-	var more bool
-	if s.since, more = s.feed.Appeared(s.since, s.most, s.appeared); more {
+	if s.catchUp() {
 		return false
 	}
 	if s.next == len(s.asked) {
@@ -134,21 +150,44 @@ func (s *Survey) Step(now time.Time, handOn func(), answer func(filter string, h
 	handOn()
 	if !s.tell(a, answer) {
 		s.next++
-		if s.err == nil && !a.unknown {
-			// not before: messages of topics that are new wait for the answer
-			s.feed.Based(a.Filter, a.generation)
-		}
+	}
+	if s.err == nil && !a.unknown {
+		// Not before the first are told: messages of topics that are new wait for that. Not after
+		// the last either: the first are owed these topics from now on, and whoever is told later
+		// is told of them.
+		s.feed.Based(a.Filter, a.generation)
 	}
 	return false
 }
 
+// catchUp goes on with topics that appeared since the store was asked, and reports whether there
+// are more. All topics of the edge that appear come by, so that those which the question is not
+// about are counted for less, and not kept.
+func (s *Survey) catchUp() (more bool) {
+	room := s.news
+	s.since, more = s.feed.Appeared(s.since, func(name string) bool {
+		if s.appeared(name) {
+			room -= perMatch
+		} else {
+			room--
+		}
+		return room > 0
+	})
+	return more
+}
+
 // appeared notes a topic that came to have messages after the store was asked, perhaps: they may
-// have been handed on.
-func (s *Survey) appeared(name string) {
-	if _, ok := s.topics[name]; !ok {
-		s.add(exchange.Head{Topic: name})
-		s.given = len(s.heads) // the feed knows it better
+// have been handed on. It reports whether a filter wants to be told of it and did not know it yet.
+func (s *Survey) appeared(name string) bool {
+	if _, ok := s.topics[name]; ok {
+		return false
 	}
+	if s.match(name); len(s.met) == 0 {
+		return false
+	}
+	s.keep(exchange.Head{Topic: name})
+	s.given = len(s.heads) // the feed knows it better
+	return true
 }
 
 func (s *Survey) tell(a *found, answer func(filter string, heads []exchange.Head, err error) (again bool)) (again bool) {

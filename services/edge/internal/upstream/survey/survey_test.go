@@ -116,7 +116,7 @@ func (w *world) ask() {
 		asked = append(asked, Asked{Filter: f, Heads: true, Limit: w.limit})
 	}
 	q.Survey = Begin(w.Feed, asked)
-	q.Survey.most = 1
+	q.Survey.most, q.Survey.news = 1, 1
 	w.waiting, w.open = nil, append(w.open, q)
 }
 
@@ -138,6 +138,11 @@ func (w *world) step(q *question) (done bool) {
 	done = q.Step(w.now, w.handOn, func(filter string, heads []exchange.Head, err error) bool {
 		if !slices.Contains(q.told, filter) { // once more, with the next step
 			q.told = append(q.told, filter)
+			if all := q.of[filter]; len(all) > 1 { // some of those who wait now, the others then
+				q.of[filter] = all[:1]
+				w.answer(q, filter, heads, err)
+				q.of[filter] = all[1:]
+			}
 			return true
 		}
 		w.answer(q, filter, heads, err)
@@ -202,6 +207,7 @@ func TestFiltersAreAnsweredInSteps(t *testing.T) {
 		topics := rapid.SampledFrom([]string{"d/1", "d/2", "d/x/1", "e/1"})
 		filters := rapid.SampledFrom([]string{"d/+", "d/#", "#", "+/1"})
 		steps := []string{"come", "come", "leave", "ask", "step", "step", "step", "step", "step", "publish", "publish", "publish", "time", "sweep", "head"}
+		byName := rapid.Bool().Draw(rt, "by name")
 		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
 			switch rapid.SampledFrom(steps).Draw(rt, "step") {
 			case "come":
@@ -234,8 +240,8 @@ func TestFiltersAreAnsweredInSteps(t *testing.T) {
 				w.pass(time.Duration(rapid.IntRange(1, most).Draw(rt, "ms")) * time.Millisecond)
 			case "sweep":
 				w.Sweep(1)
-			case "head": // the backstop, which names what it knows
-				if name := topics.Draw(rt, "topic"); w.Known(name) {
+			case "head": // of the backstop, which names what it knows, or of a join by name
+				if name := topics.Draw(rt, "topic"); w.log[name] > 0 && (w.Known(name) || byName) {
 					w.Head(w.now, exchange.Head{Topic: name, Epoch: 1, Head: w.log[name], Oldest: 1})
 				}
 			}
@@ -332,5 +338,95 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	s.Take(nil, nil, code.From(code.New(wirev1.Code_CODE_UNAVAILABLE, errors.ErrUnsupported.Error())))
 	if got := answers(s); got["a/+"] != "UNAVAILABLE" || got["b/+"] != "" || f.IsBased("a/+") || f.IsBased("b/+") {
 		t.Errorf("got %v", got)
+	}
+}
+
+// given are the messages that a feed hands on.
+func given(f *feed.Feed) (seqs []uint64) {
+	for out, ok := f.Take(); ok; out, ok = f.Take() {
+		for _, run := range out.Loops {
+			for _, m := range run {
+				seqs = append(seqs, m.Seq)
+			}
+		}
+	}
+	return seqs
+}
+
+// Some of those who wait for a filter are answered, the others not yet, when a topic is created
+// whose head comes because of another question: who was answered is owed all of it.
+func TestATopicIsCreatedWhileAFilterIsAnswered(t *testing.T) {
+	now, w := time.UnixMicro(1e6), &world{}
+	f := feed.New(feed.Config{Loops: 1})
+	f.Add(0, "r/+")
+	s := Begin(f, []Asked{{Filter: "r/+", Heads: true}})
+	s.Take(nil, nil, nil)
+	told := 0
+	answer := func(string, []exchange.Head, error) bool { told++; return told == 1 }
+	for told == 0 {
+		s.Step(now, func() {}, answer)
+	}
+	f.Deliver(now, w.message("r/new", 1))
+	f.Head(now, exchange.Head{Topic: "r/new", Epoch: 1, Head: 1, Oldest: 1})
+	for !s.Step(now, func() {}, answer) {
+	}
+	f.Advance(now.Add(time.Second))
+	if got := given(f); !slices.Equal(got, []uint64{1}) {
+		t.Errorf("handed on: %v", got)
+	}
+}
+
+// A topic appears, while a question is under way, whose first messages retention took: the answer
+// tells of what was handed on.
+func TestATopicBeginsBehindRetention(t *testing.T) {
+	now, w := time.UnixMicro(1e6), &world{}
+	f := feed.New(feed.Config{Loops: 1})
+	f.Add(0, "#")
+	f.Based("#", f.Generation("#"))
+	f.Add(0, "r/+")
+	s := Begin(f, []Asked{{Filter: "r/+", Heads: true}})
+	f.Deliver(now, w.message("r/new", 3))
+	now = now.Add(30 * time.Millisecond)
+	f.Advance(now)
+	out, _ := f.Take()
+	if len(out.Reads) != 1 {
+		t.Fatalf("%d reads", len(out.Reads))
+	}
+	read := out.Reads[0]
+	f.ReadDone(now, read, exchange.Range{Topic: read.Topic, From: read.From, Epoch: 1, Head: 3, Oldest: 3})
+	if got := given(f); !slices.Equal(got, []uint64{3}) {
+		t.Fatalf("handed on: %v", got)
+	}
+	s.Take(nil, nil, nil)
+	if got := answers(s); got["r/+"] != " r/new/1/3" {
+		t.Errorf("message 3 was handed on before the answer %v", got)
+	}
+}
+
+// Topics that appear and match no filter of a question are not kept for it, and do not hold up its
+// answer.
+func TestStrangersAreNotKept(t *testing.T) {
+	const strangers = 10_000
+	now, f := time.UnixMicro(1e6), feed.New(feed.Config{Loops: 1})
+	f.Add(0, "r/+")
+	s := Begin(f, []Asked{{Filter: "r/+", Heads: true, Limit: 10}})
+	appear := func(name string) {
+		f.Add(0, name)
+		f.Head(now, exchange.Head{Topic: name, Epoch: 1, Head: 5, Oldest: 1})
+	}
+	for i := range strangers {
+		appear(fmt.Sprint("other/", i))
+	}
+	appear("r/1")
+	s.Take(nil, nil, nil)
+	steps, got := 0, 0
+	for !s.Step(now, func() {}, func(_ string, heads []exchange.Head, _ error) bool { got = len(heads); return false }) {
+		steps++
+	}
+	if len(s.heads) != 1 || len(s.topics) != 1 || got != 1 {
+		t.Errorf("%d heads and %d names are kept, %d told", len(s.heads), len(s.topics), got)
+	}
+	if most := strangers/newsATime + 3; steps > most {
+		t.Errorf("%d steps, want %d at most", steps, most)
 	}
 }
