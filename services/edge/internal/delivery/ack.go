@@ -165,7 +165,7 @@ func (k *acks) parked(t *state.Track, seq uint64, through bool) (n int) {
 		k.hub.tellDelivered(t, seq)
 	})
 	k.hub.sessions.cursorChanged(t)
-	k.hub.waker.wake(t.Conn) // the floor may have moved
+	k.hub.waker.Wake(t.Conn) // the floor may have moved
 	t.Conn.TimedOut -= min(t.Conn.TimedOut, uint32(n))
 	k.hub.windows.giveEmpty(t)
 	return n

@@ -211,7 +211,7 @@ func (a *auditor) goesOn(c *state.Conn, t *state.Track) {
 		a.holds(c, "who is behind in "+name+" reads, waits or is in line", t.Runs || t.Reading || t.Waits || t.RetryAt > 0)
 	}
 	if t.Behind && !t.Held && !t.Told.Any() && t.Rank == nil {
-		a.holds(c, "who is behind in "+name+" is counted as such", t.Lags && slices.ContainsFunc(h.lagging.tracks, func(r state.TrackRef) bool { return r.Get() == t }))
+		a.holds(c, "who is behind in "+name+" is counted as such", t.Lags && slices.ContainsFunc(h.lagging.Tracks(), func(r state.TrackRef) bool { return r.Get() == t }))
 	}
 	if t.Reading && t.Rank == nil {
 		a.holds(c, "what is read of "+name+" was asked for", t.Topic.Reads != nil)
@@ -485,7 +485,7 @@ func (a *auditor) totals() {
 			a.t.Fatalf("%s has %d subscriptions, and there are %d", f.Name, f.Subscriptions.Len(), n)
 		}
 	}
-	if h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
+	if h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.waker.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0 || !h.groups.room.AtRest() {
 		a.t.Fatalf("the hub is not at rest")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/lag"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -111,7 +112,7 @@ func TestWhatIsDueHappensInTime(t *testing.T) {
 			c.expect("GoAway")
 			return closed(w, wirev1.Code_CODE_DRAINING)
 		}},
-		{"the lag of those that wait is looked at", lagEvery, func(w *world) func() bool {
+		{"the lag of those that wait is looked at", lag.Every, func(w *world) func() bool {
 			c := quiet(w)
 			w.mesh.Append("room/1", "a", "b")
 			w.mesh.Away("room/1", true)

@@ -52,7 +52,7 @@ func (o operations) Refuse(c *state.Conn, id uint32, why *code.Error)  { o.h.ref
 func (h *Hub) ping(c *state.Conn, sentAt uint64, lastRTT uint32) {
 	it := sendq.AnswerOf(h.pong(sentAt))
 	h.push(c, &it)
-	h.waker.clearTurn(c)
+	h.waker.ClearTurn(c)
 	h.heartbeat(c, lastRTT)
 }
 

@@ -87,7 +87,7 @@ func (g *groups) leave(n *state.Member) {
 	c.Displaced()
 	h.conns.Less(c)
 	h.stats.Subscriptions--
-	h.waker.wake(c)
+	h.waker.Wake(c)
 }
 
 // pause has the member take nothing more.
@@ -108,7 +108,7 @@ func (g *groups) count(n *state.Member) {
 // settled is count where messages may have left the window: others have room.
 func (g *groups) settled(n *state.Member) {
 	g.count(n)
-	g.hub.waker.wake(n.Owner)
+	g.hub.waker.Wake(n.Owner)
 }
 
 // assigned takes what the dispatcher gave to a member.

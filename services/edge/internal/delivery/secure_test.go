@@ -24,7 +24,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 		t.Fatal("the queue is taken for short")
 	}
 	h.Sealed(slot, 0)
-	if !h.drained(c) || h.waker.walks.Len() != 1 {
+	if !h.drained(c) || h.waker.Len() != 1 {
 		t.Fatal("nobody goes on once the socket has taken the ciphertext")
 	}
 	if q := h.Stats().QueuedBytes; q != int64(c.Out.Bytes()) {

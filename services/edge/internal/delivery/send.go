@@ -68,7 +68,7 @@ func (h *Hub) drained(c *state.Conn) bool { return h.queues.Drained(c.Out, int(c
 // wakeDrained has those go on that wait for room in the queue, where there is some.
 func (h *Hub) wakeDrained(c *state.Conn) {
 	if c.Waiting > 0 && h.drained(c) {
-		h.waker.wake(c)
+		h.waker.Wake(c)
 	}
 }
 

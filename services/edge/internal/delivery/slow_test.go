@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/counters"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/lag"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -151,7 +152,7 @@ func TestLagOfThoseThatWait(t *testing.T) {
 	c.expect("Subscribed 1 head=0")
 	c.slow = true
 	look := func() counters.Stats {
-		w.pass(lagEvery + Tick)
+		w.pass(lag.Every + Tick)
 		w.h.Relieve()
 		w.settle()
 		return w.h.Stats()

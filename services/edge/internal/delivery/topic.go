@@ -45,8 +45,6 @@ func (w *wildSubs) unsubscribe(s *state.Subscription) {
 		return
 	}
 	w.hub.fan.wild.Forget(f)
-	if w.hub.counts.job != nil {
-		wildcards.Forget(w.hub.counts.job.wild, f)
-	}
+	w.hub.counts.Forget(f)
 	w.index.Drop(f)
 }

@@ -43,7 +43,9 @@ func (h *Hub) fitsBudget(c *state.Conn, size int) bool {
 // Relieve trims the largest queues, where more is queued than may be, or where another loop needs
 // what one beyond its fair share has.
 func (h *Hub) Relieve() {
-	h.lagging.look()
+	if h.lagging.Look(h.now) {
+		h.rooms.report.ForgetSlow(h.now)
+	}
 	b := h.queues.Budget()
 	fair, others := b.Settle(h.queues.InUse())
 	for range trimmedAtOnce {

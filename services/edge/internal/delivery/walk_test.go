@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/wake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
@@ -209,15 +210,15 @@ func TestTracksAreWokenInSlices(t *testing.T) {
 		track.Behind, track.Held = true, true // nothing is read: the walk alone is looked at
 	}
 	c.Unacked, c.Window = 0, topics
-	h.waker.wake(c)
+	h.waker.Wake(c)
 	h.Work(1)
-	if n := topics - waiting(); n == 0 || n > wakeSlice {
+	if n := topics - waiting(); n == 0 || n > wake.Slice {
 		t.Fatalf("%d tracks were woken in one slice", n)
 	}
 	last := c.Tracks.At(topics - 1)
 	h.replay.waitFor(last) // the walk has passed it
-	h.waker.wake(c)
-	if n := slicesOf(t, h, wakeSlice, "tracks are woken", waiting); n < topics/wakeSlice {
+	h.waker.Wake(c)
+	if n := slicesOf(t, h, wake.Slice, "tracks are woken", waiting); n < topics/wake.Slice {
 		t.Fatalf("%d tracks were woken in %d slices", topics, n)
 	}
 	if waiting() != 0 || c.Waiting != 0 || c.Waking {

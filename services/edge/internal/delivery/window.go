@@ -47,7 +47,7 @@ func (v *windows) remove(t *state.Track, e *unacked.Entry) {
 	t.Win.Remove(e)
 	v.counted(t, -1, -bytes)
 	v.giveEmpty(t)
-	v.hub.waker.wake(t.Conn)
+	v.hub.waker.Wake(t.Conn)
 }
 
 // giveEmpty has others use a window that nothing is in any more.
@@ -246,7 +246,7 @@ func (v *windows) drop(t *state.Track) {
 	t.Conn.TimedOut -= min(t.Conn.TimedOut, uint32(w.Parked()))
 	w.Clear()
 	v.giveEmpty(t)
-	v.hub.waker.wake(t.Conn)
+	v.hub.waker.Wake(t.Conn)
 }
 
 // forget lets go of what an epoch that is over left un-ACKed; what is queued still goes
