@@ -138,7 +138,7 @@ func TestAGroupIsNotInTheTurnOfWhoHasLeft(t *testing.T) {
 		a, b := exchange.Conn{Slot: 1}, exchange.Conn{Slot: 2}
 		for _, conn := range []exchange.Conn{a, b} {
 			c.JoinGroup(conn, 1, &exchange.GroupJoin{Group: "g", Filter: "t/1", Window: 10})
-			_ = <-c.joined
+			_ = c.told()
 		}
 		c.LeaveGroup(a, 1)
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestAGroupIsNotInTheTurnOfWhoHasLeft(t *testing.T) {
 			c.JoinGroup(a, uint32(2+i), &exchange.GroupJoin{Group: "h", Filter: fmt.Sprint("u/", i), Window: 10})
 		}
 		for range n {
-			_ = <-c.joined
+			_ = c.told()
 		}
 		c.do(func() {
 			g := c.Groups
@@ -291,3 +291,6 @@ func TestWhoHasAMessageByItsOwnWordIsAskedInTime(t *testing.T) {
 		}
 	})
 }
+
+// told waits for the answer to a join.
+func (c *crowd) told() error { return <-c.joined }

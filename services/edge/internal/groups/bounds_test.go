@@ -150,7 +150,7 @@ func TestTheKeyOfWhoHasJoinedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, nil)
 		c.join(0, 0, "g", "")
-		_ = <-c.joined
+		_ = c.told()
 		c.do(func() {
 			for _, s := range c.groups { // as if it had come first, and was not answered yet
 				m := &member{memberKey: memberKey{exchange.Conn{Slot: 2}, 1}, of: s, join: &exchange.GroupJoin{Key: "topic"}}

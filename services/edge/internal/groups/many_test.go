@@ -264,7 +264,7 @@ func TestAStoreThatHangsHoldsUpItsOwnGroups(t *testing.T) {
 			t.Errorf("once the store answers %d groups have a lease, %d have not", good, lost)
 		}
 		for range 200 {
-			_ = <-c.joined
+			_ = c.told()
 		}
 	})
 }
