@@ -221,7 +221,7 @@ func (f *fanout) stepBack(ts *state.Topic, at int) int {
 // appeared after it, so it starts at seq 1, or where its session stands. epoch is that of its log,
 // if logged says that it has one. A subscription that is still beginning remembers the topic.
 func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, epoch uint64, logged bool) {
-	if !f.hub.starter.hear(s, ts) && s.Active {
+	if !f.hub.starter.hear(s, ts, logged) && s.Active {
 		f.giveTrack(s, ts, epoch, logged)
 	}
 }

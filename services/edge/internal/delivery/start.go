@@ -47,6 +47,7 @@ type activation struct {
 	gen     uint32 // of the connection
 	sub     state.SubscriptionRef
 	placing starts.Placing[state.TrackRef]
+	asked   bool           // the heads were
 	made    int            // places that have their track
 	joined  int            // topics of Pending.Heard that have it, too
 	heard   []*state.Topic // those, once it was answered
@@ -75,7 +76,7 @@ func (b *starter) begin(s *state.Subscription) {
 		b.lines[at] = l
 		b.turns.Push(l)
 	}
-	l.Push(&activation{hub: b.hub, c: s.Conn, gen: s.Conn.Gen, sub: s.Handle()})
+	l.Push(&activation{hub: b.hub, c: s.Conn, gen: s.Conn.Gen, sub: s.Handle(), asked: len(s.Start.Heads) > 0})
 	if s.Begins = true; s.Wildcard {
 		b.hub.wildcards.log.Add(s.Handle())
 	}
@@ -101,12 +102,13 @@ func (b *starter) slice() int {
 
 // hear remembers that something of a topic came live for a subscription that is not active yet, and
 // reports whether that is so. What a session's activation under way has taken of its cursors is
-// nobody else's, so the other subscriptions of its connection wait for its end, too.
-func (b *starter) hear(s *state.Subscription, ts *state.Topic) bool {
+// nobody else's, so the other subscriptions of its connection wait for its end, too, where the topic
+// has a log.
+func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool {
 	switch {
 	case !s.Active && !s.Dead && s.Pending != nil && s.Begins:
 		s.Pending.Heard = append(s.Pending.Heard, ts)
-	case s.Active && s.Kind == state.KindSession && len(b.lines) > 0:
+	case logged && s.Active && s.Kind == state.KindSession && len(b.lines) > 0:
 		l := b.lines[b.hub.handle(s.Conn)]
 		if l == nil {
 			return false
@@ -171,7 +173,7 @@ func (b *starter) becomeActive(j *activation, s *state.Subscription, n *int) boo
 	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
 	b.answerAt(s, j.placing.First)
 	if !s.Wildcard {
-		b.ownTrack(s)
+		b.ownTrack(s, j.asked)
 	}
 	return true
 }
@@ -408,12 +410,23 @@ func (b *starter) catchUp(t *state.Track, head uint64) {
 	b.goOnBehind(t)
 }
 
-// ownTrack makes the track of a subscription without wildcards whose topic has no log.
-func (b *starter) ownTrack(s *state.Subscription) {
+// ownTrack makes the track of a subscription without wildcards whose topic has no log. Where heads
+// were asked for, and it has one by now, that began while the subscription waited for its turn.
+func (b *starter) ownTrack(s *state.Subscription, asked bool) {
 	ts := b.hub.topics.Get(s.Filter())
-	if t := b.hub.tracks.SharedBy(s, ts); t == nil {
-		b.hub.tracks.Add(s, ts).Held = !s.Open
-	} else {
+	if t := b.hub.tracks.SharedBy(s, ts); t != nil {
 		b.hub.tracks.Share(t, s)
+		return
 	}
+	t := b.hub.tracks.Add(s, ts)
+	if !asked || ts.Last == 0 {
+		t.Held = !s.Open
+		return
+	}
+	if s.Kind == state.KindSession {
+		b.hub.sessions.resumeTrack(t, ts.Epoch)
+	} else {
+		b.hub.learnEpoch(t, ts.Epoch)
+	}
+	b.catchUp(t, ts.Last)
 }

@@ -20,7 +20,7 @@ type Member struct {
 // AddMember notes a membership of the connection. Many are indexed.
 func (m *ConnMore) AddMember(n *Member) {
 	n.at = len(m.Groups)
-	if m.Groups = append(m.Groups, n); len(m.Groups) <= ManyOf {
+	if m.Groups = append(m.Groups, n); m.GroupByID == nil && len(m.Groups) <= ManyOf {
 		return
 	}
 	added := m.Groups[n.at:]
