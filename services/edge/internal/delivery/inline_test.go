@@ -105,3 +105,36 @@ func TestMembershipsAreFoundAgain(t *testing.T) {
 		t.Fatalf("the 18th membership is answered by %q; %d stale events", got, w.h.Stats().StaleEvents)
 	}
 }
+
+// A session's open subscription ends while another one that shares its positions is in line.
+func TestSessionSharesWhatEnds(t *testing.T) {
+	for _, units := range []int{1, 100, 300, 500, 700, 900} {
+		t.Run(fmt.Sprint(units), func(t *testing.T) {
+			w := newWorld(t, Limits{})
+			fillRooms(w, 200)
+			c := w.session()
+			c.expect("Welcome")
+			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/+", Ack: true, Start: wirev1.Start_START_SESSION})
+			c.texts()
+			c.asks(&wirev1.Subscribe{Id: 2, Filter: "room/#", Ack: true, Start: wirev1.Start_START_SESSION})
+			for range units / 50 {
+				w.h.Work(1)
+			}
+			c.kept = append(c.kept, frameOf(t, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})...)
+			c.feed()
+			w.settle()
+			c.texts()
+			without := 0
+			cc := w.h.conns.Get(c.slot)
+			for _, tr := range cc.Tracks.All() {
+				if tr.Cursor == nil {
+					without++
+				}
+			}
+			s := w.mesh.Session("client:ann", "inbox")
+			if without > 0 || len(s.Cursors) != 200 {
+				t.Fatalf("%d of %d tracks of the session have no cursor; %d cursors are stored for filters %v", without, cc.Tracks.Len(), len(s.Cursors), s.Filters)
+			}
+		})
+	}
+}

@@ -290,7 +290,14 @@ func (j *ending) dropFilter(h *Hub, s *state.Subscription) bool {
 		}
 		j.removal.Begin(&sess.Session, s.Filter(), w)
 	}
-	done := j.removal.Step(&sess.Session, w, teardownSlice)
+	var coming []string
+	h.addCost(c.Subs.Len())
+	for _, o := range c.Subs.All() {
+		if o != s && o.Kind == state.KindSession && !o.Open && !o.Dead {
+			coming = append(coming, o.Filter())
+		}
+	}
+	done := j.removal.Step(&sess.Session, w, coming, teardownSlice)
 	if len(w.RemoveFilters)+len(w.RemoveTopics)+len(w.Cursors) > 0 {
 		h.mesh.Save(h.handle(c), 0, w, true)
 	}

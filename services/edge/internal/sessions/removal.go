@@ -34,11 +34,16 @@ func (r *Removal) Begin(s *Session, filter string, w *meshv1.SessionWrite) {
 }
 
 // Step looks at some of the topics, about as many as were said, and reports whether these were the
-// last.
-func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, most int) (done bool) {
+// last. coming are filters that the session is about to have.
+func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, coming []string, most int) (done bool) {
 	for n := 0; n < most && len(r.topics) > 0; n++ {
 		at := r.topics[0]
-		wanted, done, cost := r.search.Step(len(s.Filters), func(i int) bool { return topic.Match(s.Filters[i], at) })
+		wanted, done, cost := r.search.Step(len(s.Filters)+len(coming), func(i int) bool {
+			if i < len(coming) {
+				return topic.Match(coming[i], at)
+			}
+			return topic.Match(s.Filters[i-len(coming)], at)
+		})
 		n += cost
 		if !done {
 			continue

@@ -117,7 +117,7 @@ func TestRemovalKeepsWhatOtherFiltersWant(t *testing.T) {
 		t.Fatalf("removed filters %v", w.GetRemoveFilters())
 	}
 	steps := 1
-	for ; !r.Step(s, w, 1); steps++ {
+	for ; !r.Step(s, w, []string{"soon/+"}, 1); steps++ {
 	}
 	if steps != 3 {
 		t.Fatalf("3 topics took %d steps of one", steps)
