@@ -113,7 +113,7 @@ func (c *crew) publish(n int) {
 	req := &pushmeshv1.PublishStreamRequest{}
 	for i := range n {
 		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{
-			Ref: uint64(i + 1), Message: &pushmeshv1.PublishRequest{Topic: c.topic, Payload: []byte("x"), Headers: map[string]string{"k": strconv.Itoa(i % 50)}},
+			Ref: uint64(i + 1), Message: &pushmeshv1.PublishRequest{Topic: c.topic, Payload: []byte("x"), Headers: map[string]string{"k": strconv.Itoa((c.sent + i) % 50)}},
 		})
 	}
 	if err := stream.Send(req); err != nil {
