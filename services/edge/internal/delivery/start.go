@@ -3,6 +3,7 @@ package delivery
 import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -102,8 +103,8 @@ func (b *starter) slice() int {
 
 // hear remembers that something of a topic came live for a subscription that is not active yet, and
 // reports whether that is so. What a session's activation under way has taken of its cursors is
-// nobody else's, so the other subscriptions of its connection wait for its end, too, where the topic
-// has a log.
+// nobody else's, so the other subscriptions of its connection wait for its end, too, where the
+// topic has a log.
 func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool {
 	switch {
 	case !s.Active && !s.Dead && s.Pending != nil && s.Begins:
@@ -388,8 +389,17 @@ func (b *starter) startTrack(s *state.Subscription, p *starts.Place[state.TrackR
 		s.Topics++
 	}
 	t.Epoch, t.Pos = p.Head.Epoch, p.Pos
-	if p.Cursor != nil {
+	switch {
+	case p.Cursor != nil:
 		b.hub.tracks.More(t).Cursor = p.Cursor
+	case s.Kind == state.KindSession: // the track that it was to share has ended
+		cur, size := s.Conn.Session.Take(ts.Name())
+		b.hub.addCost(size)
+		if cur == nil || cur.Epoch != t.Epoch {
+			cur = &cursor.Cursor{Epoch: t.Epoch, Floor: t.Pos}
+		}
+		b.hub.tracks.More(t).Cursor, t.Pos = cur, cur.Floor
+		b.hub.sessions.cursorChanged(t)
 	}
 	b.catchUp(t, p.Head.Head)
 }
