@@ -250,7 +250,7 @@ var sums = []sum{
 	{"group_unread_returns_total", "Messages of groups that were given to another member because theirs did not read them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Recalled) }},
 	{"subscriptions_catching_up", "Subscriptions that read the log to catch up, as of the last second.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.BehindNow) }},
 	{"lag_messages", "Messages between subscriptions that catch up and the heads of their topics, added up.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Stats.Lag) }},
-	{"kept_bytes", "Bytes kept for connections beside their queues, each message counted for each connection that has not ACKed it.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.KeptBytes) }},
+	{"kept_bytes", "Bytes kept for connections beside their queues, each message counted for each connection that has not ACKed it, with its part of what it lies with.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.KeptBytes) }},
 	{"frame_bytes", "Bytes kept of frames and TLS records that have not arrived whole.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.FrameMemory) }},
 	{"deliveries_total", "Message frames passed to the kernel.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Deliveries) }},
 	{"redeliveries_total", "Message frames passed to the kernel again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Redeliveries) }},

@@ -104,20 +104,22 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		h.stats.StaleEvents++
 		return
 	}
+	bytes := len(e.Heads) * starts.HeadBytes
+	fits := bytes == 0 || !s.Wildcard || h.kept.Fits(c.Slot, bytes)
 	switch {
-	case e.Err != nil && s.Wildcard && !s.Bounded() && !s.Headless:
-		// Plain live subscriptions go on without heads: too many topics to name, or no store to
-		// ask.
+	case (e.Err != nil || !fits) && s.Wildcard && !s.Bounded() && !s.Headless:
+		// Plain live subscriptions go on without heads: too many topics to name, no memory for
+		// them, or no store to ask.
 		h.mesh.Leave(h.cfg.Loop, s.Filter())
 		s.Headless = true
 		h.mesh.Join(h.handle(c), s.Ref, s.Filter(), false, 0)
 	case e.Err != nil:
 		h.refuseSub(s, e.Err)
-	case s.Wildcard && !h.kept.Fits(c.Slot, len(e.Heads)*starts.HeadBytes):
+	case !fits:
 		h.refuseSub(s, noMemory)
 	default:
 		if s.Wildcard {
-			h.keepFor(s, len(e.Heads)*starts.HeadBytes)
+			h.keepFor(s, bytes)
 		}
 		s.Start.Heads = e.Heads
 		h.starter.begin(s)
@@ -125,7 +127,7 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 }
 
 // noMemory refuses what the edge would have to keep too much for.
-var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, or its client, as it may (--connection-memory, --client-memory)")
+var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, its client or all as it may (--connection-memory, --client-memory, --queue-memory)")
 
 // keepFor charges what is kept for a subscription with wildcards until it is gone: its positions,
 // and the topics that it began with.

@@ -47,8 +47,8 @@ type Message struct {
 	Verdicts atomic.Pointer[Verdicts]
 	// Traceparent of the message where it is sampled; "" otherwise.
 	Traceparent string
-	// Block is the bytes of the memory that it lies in, which messages that came with it share: it
-	// is kept while any of them is. 0: it lies alone.
+	// Block is its part, in bytes, of the memory that it shares with messages that came with it.
+	// All of that is kept while any of them is. 0: it lies alone.
 	Block uint32
 	// Priority is 0 to 9.
 	Priority uint8

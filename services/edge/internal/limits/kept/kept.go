@@ -94,12 +94,18 @@ func (a *Accounts) Charge(slot uint32, n int) {
 }
 
 // Fits reports whether a connection may have n bytes more, which must be charged then.
-func (a *Accounts) Fits(slot uint32, n int) bool { return a.fits(slot, int64(n), a.cfg.Connection) }
+func (a *Accounts) Fits(slot uint32, n int) bool {
+	return a.fits(slot, int64(n), a.cfg.Connection, 0)
+}
 
-// WindowsFit reports whether a connection may have what its windows keep now.
-func (a *Accounts) WindowsFit(slot uint32) bool { return a.fits(slot, 0, a.cfg.Windows) }
+// WindowsFit reports whether a connection may have what its windows keep now. Windows are kept in a
+// half of what a loop and a client may have, so that in the other half there is room for what can't
+// be let go of.
+func (a *Accounts) WindowsFit(slot uint32) bool { return a.fits(slot, 0, a.cfg.Windows, 1) }
 
-func (a *Accounts) fits(slot uint32, n, bound int64) bool {
+// fits reports whether there is room for n bytes more, in a half of the loop's and the client's
+// bounds where half is 1, and in all where it is 0.
+func (a *Accounts) fits(slot uint32, n, bound int64, half uint) bool {
 	x := a.at(slot)
 	want := x.bytes + n
 	switch {
@@ -107,17 +113,17 @@ func (a *Accounts) fits(slot uint32, n, bound int64) bool {
 		return false
 	case want <= Own:
 		return true
-	case a.cfg.Loop > 0 && a.bytes+n > a.cfg.Loop:
+	case a.cfg.Loop > 0 && a.bytes+n > a.cfg.Loop>>half:
 		return false
 	}
-	return want-Own <= int64(x.grants)*grant || a.take(slot, x, grantsFor(want)-x.grants)
+	return want-Own <= int64(x.grants)*grant || a.take(slot, x, grantsFor(want)-x.grants, half)
 }
 
 // grantsFor is how many grants a connection needs for so many bytes.
 func grantsFor(bytes int64) uint32 { return uint32((max(bytes-Own, 0) + grant - 1) / grant) }
 
-// take takes n grants from the bound of the client.
-func (a *Accounts) take(slot uint32, x *account, n uint32) bool {
+// take takes n grants from the bound of the client, or from a half of it.
+func (a *Accounts) take(slot uint32, x *account, n uint32, half uint) bool {
 	s := a.cfg.Clients
 	if s == nil || s.most == 0 || a.cfg.Name == nil {
 		return true
@@ -130,7 +136,7 @@ func (a *Accounts) take(slot uint32, x *account, n uint32) bool {
 		}
 		place = s.place(name)
 	}
-	if c := &s.granted[place]; c.Add(int64(n)*grant) > s.most {
+	if c := &s.granted[place]; c.Add(int64(n)*grant) > s.most>>half {
 		c.Add(-int64(n) * grant)
 		return false
 	}

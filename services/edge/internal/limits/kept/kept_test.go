@@ -113,3 +113,22 @@ func TestAClientIsBounded(t *testing.T) {
 		t.Fatal("what one gave back can't be had by another")
 	}
 }
+
+// Windows have a half of what a loop and a client may have, so that others, and the client itself,
+// have room for the rest.
+func TestWindowsLeaveRoom(t *testing.T) {
+	a := opened(New(Config{Loop: 1 << 20}), 3)
+	for a.WindowsFit(1) {
+		a.Charge(1, 4<<10)
+	}
+	if n := a.Of(1); n > 1<<19+4<<10 || !a.Fits(2, 1<<18) {
+		t.Fatalf("windows have %d of a loop, and others find no room", n)
+	}
+	a = opened(New(Config{Clients: NewClients(1 << 20), Name: func(uint32) string { return "ann" }}), 3)
+	for a.WindowsFit(1) {
+		a.Charge(1, 4<<10)
+	}
+	if n := a.Of(1); n < 1<<19 || n > 1<<19+Own+4<<10 || !a.Fits(2, 1<<18) {
+		t.Fatalf("windows have %d of a client's, and it finds no room", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
@@ -18,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/unacked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -409,4 +411,22 @@ func BenchmarkEncode(b *testing.B) {
 		all = Encode(all[:0], parts, false)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/message")
+}
+
+// Who keeps all of what came together is charged about what that takes, and the whole block once.
+func TestABlockIsChargedOnce(t *testing.T) {
+	var all []Parts
+	for seq := uint64(1); seq <= 1024; seq++ {
+		all = append(all, Parts{Topic: "room/1", Epoch: 1, Seq: seq, Body: append([]byte{0x1a, 100}, strings.Repeat("x", 100)...)})
+	}
+	charged, real, ms := 0, 0, Encode(nil, all, false)
+	for i, m := range ms {
+		charged += unacked.Kept(m) - unacked.Kept(&exchange.Message{})
+		if i%runMost == 0 {
+			real += cap(m.Frame) + runMost*int(unsafe.Sizeof(*m))
+		}
+	}
+	if len(ms) != len(all) || charged > real*11/10 || charged < real*9/10 {
+		t.Fatalf("%d messages take %d bytes, %d are charged", len(ms), real, charged)
+	}
 }

@@ -25,7 +25,8 @@ func (p *Parts) size() int { return wire.HeaderSize + 16 + len(p.Topic) + len(p.
 
 const (
 	// runMost and runBytes bound what lies side by side: a message that is kept for long, such as
-	// one that is not ACKed, keeps its neighbours.
+	// one that is not ACKed, keeps its neighbours. Each is charged its part, so who keeps one of
+	// them alone has up to runMost times what it is charged.
 	runMost  = 64
 	runBytes = 32 << 10
 	// mixedMost and mixedBytes bound what shares its memory although it is of different topics, for
@@ -103,7 +104,7 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 	}
 	endRun(messages[first:])
 	for i := range messages {
-		messages[i].Block = uint32(cap(frames) + cap(messages)*int(unsafe.Sizeof(exchange.Message{})))
+		messages[i].Block = uint32((cap(frames) + cap(messages)*int(unsafe.Sizeof(exchange.Message{}))) / len(messages))
 	}
 	return dst
 }
