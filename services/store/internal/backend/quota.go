@@ -11,7 +11,8 @@ type Quota struct {
 }
 
 // EmptyTTL is how long a session that never had a filter or cursor outlives its connection, in
-// microseconds: nothing is lost with it.
+// microseconds: nothing is lost with it. Where an edge is only not heard of, its clients may be
+// connected, and the TTL counts.
 const EmptyTTL = 45_000_000
 
 // Counted is how many sessions there are, the new one among them.

@@ -69,3 +69,11 @@ func TestTTLIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A group's position outlives its members by the default, whatever clients may ask for.
+func TestGroupsKeepTheirTTL(t *testing.T) {
+	req := &meshv1.AttachSessionRequest{User: backend.GroupUser, Name: "g", EdgeId: "e", LeaseMs: 10_000}
+	if err := newQuotas(Quotas{TTL: time.Hour}, prometheus.NewRegistry()).ttl(req); err != nil || req.GetTtlS() != 0 {
+		t.Errorf("a group's position is kept for %d s, %v", req.GetTtlS(), err)
+	}
+}

@@ -83,8 +83,8 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 	switch {
 	case w.GetDetach():
 		return exec("UPDATE session SET edge = '', connection = 0, expires_at = ?3 + "+lasts+" WHERE user = ?1 AND name = ?2", int64(now))
-	case s.expiresAt != 0:
-		return exec("UPDATE session SET expires_at = ?3 + "+lasts+" WHERE user = ?1 AND name = ?2", int64(now))
+	case s.expiresAt != 0: // taken for dead, but its holder lives
+		return exec("UPDATE session SET expires_at = ?3 + ttl WHERE user = ?1 AND name = ?2", int64(now))
 	}
 	return nil
 }

@@ -105,9 +105,10 @@ func (b *Backend) SessionEdges(ctx context.Context) ([]string, error) {
 	return collect(ctx, b.read, value[string], "SELECT DISTINCT edge FROM session WHERE edge <> ''")
 }
 
-// DetachEdge lets go of the sessions that an edge holds since before now.
+// DetachEdge lets go of the sessions that an edge holds since before now. The edge may live, and
+// its clients be connected: empty sessions get their whole TTL as well.
 func (b *Backend) DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error) {
-	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + "+lasts+" WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
+	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + ttl WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: detach edge: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// lasts is how long a session outlives its connection.
+// lasts is how long a session outlives a connection that is known to have ended.
 var lasts = "iif(used, ttl, min(ttl, " + strconv.Itoa(backend.EmptyTTL) + "))"
 
 const countAll = "SELECT n FROM session_count WHERE origin = ''"

@@ -104,6 +104,36 @@ func testSessionQuotaReborn(t *testing.T, db Database) {
 	}
 }
 
+// An edge that was not heard of for a while lives after all: its clients were connected all the
+// time, and one that has not subscribed yet keeps its session.
+func testSilentEdge(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	g := attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: "e1", TtlS: 3600}, begin).Generation
+	_, err := b.DetachEdge(within(t), "e1", after(time.Minute))
+	need(t, err)
+	expire := func(at time.Duration, want int) {
+		t.Helper()
+		over, err := b.ExpireSessions(within(t), after(at), 10)
+		need(t, err)
+		if len(over) != want {
+			t.Errorf("%v expired after %s, want %d", over, at, want)
+		}
+	}
+	w := &meshv1.SessionWrite{User: "u", Name: "s", Generation: g}
+	expire(2*time.Minute, 0)
+	wantCodes(t, write(t, b, after(2*time.Minute), w), ok) // begins the TTL anew
+	expire(time.Hour+90*time.Second, 0)
+	w.AddFilters = []string{"room/1"}
+	wantCodes(t, write(t, b, after(time.Hour+90*time.Second), w), ok)
+	// One that is empty still, and whose client leaves, ends soon after all.
+	g = attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "left", EdgeId: "e1", TtlS: 3600}, after(time.Hour+2*time.Minute)).Generation
+	_, err = b.DetachEdge(within(t), "e1", after(time.Hour+3*time.Minute))
+	need(t, err)
+	wantCodes(t, write(t, b, after(time.Hour+3*time.Minute), &meshv1.SessionWrite{User: "u", Name: "left", Generation: g, Detach: true}), ok)
+	expire(time.Hour+5*time.Minute, 1)
+}
+
 // What never had a filter or a position ends soon after its connection, and nothing else does.
 func testEmptySessions(t *testing.T, db Database) {
 	b := db(t)
@@ -132,7 +162,7 @@ func testEmptySessions(t *testing.T, db Database) {
 	_, err := b.DetachEdge(within(t), "e1", after(time.Microsecond))
 	need(t, err)
 	for name, want := range map[string]time.Duration{
-		"empty": backend.EmptyTTL * time.Microsecond, "lost": backend.EmptyTTL*time.Microsecond + time.Microsecond, "short": 5 * time.Second,
+		"empty": backend.EmptyTTL * time.Microsecond, "lost": time.Hour + time.Microsecond, "short": 5 * time.Second,
 		"filter": time.Hour, "cursor": time.Hour,
 	} {
 		s, err := b.GetSession(within(t), "u", name, begin+1)

@@ -53,6 +53,7 @@ var backendTests = []suiteTest{
 	{"SessionQuota", testSessionQuota},
 	{"SessionQuotaReborn", testSessionQuotaReborn},
 	{"EmptySessions", testEmptySessions},
+	{"SilentEdge", testSilentEdge},
 	{"SessionSizes", testSessionSizes},
 	{"DeadLettersOnce", testDeadLettersOnce},
 	{"DeadLetterList", testDeadLetterList},

@@ -178,7 +178,7 @@ func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
 	case w.GetDetach():
 		e.edge, e.connection, e.expiresAt, e.touched = "", 0, e.now+e.lasts(), true
 	case e.edge == "": // taken for dead, but its holder lives
-		e.expiresAt, e.touched = e.now+e.lasts(), true
+		e.expiresAt, e.touched = e.now+e.ttl, true
 	}
 	return wirev1.Code_CODE_OK
 }

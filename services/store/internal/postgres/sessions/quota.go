@@ -12,7 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 )
 
-// lasts is how long the session will outlive its connection.
+// lasts is how long the session outlives a connection that is known to have ended.
 func (s *session) lasts() uint64 {
 	if s.used {
 		return s.ttl

@@ -288,12 +288,13 @@ func (d *Sessions) SessionEdges(ctx context.Context) ([]string, error) {
 	return server.Query(ctx, d.server, pgx.RowTo[string], sessionEdges)
 }
 
-// DetachEdge begins the TTL of what a dead edge held.
+// DetachEdge begins the TTL of what a silent edge held. It may live, and its clients be connected:
+// empty sessions get their whole TTL as well.
 func (d *Sessions) DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error) {
 	err = d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + CASE WHEN used THEN ttl ELSE least(ttl, $3) END
-			WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now), int64(backend.EmptyTTL))
+			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + ttl
+			WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now))
 		detached = int(tag.RowsAffected())
 		return err
 	})
