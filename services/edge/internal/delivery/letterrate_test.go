@@ -59,8 +59,8 @@ func TestDeadLettersHaveARate(t *testing.T) {
 	for got := 0; got < n-1; got = w.lettersOnce() {
 		w.pass(time.Second)
 		since := time.Duration(w.now - begun)
-		// one second's worth at once, and what gathers while it takes its turns
-		if most := rate + int(since.Seconds())*rate + 1; w.lettersOnce() > most {
+		// one at once, and one that gathers while it takes its turns
+		if most := 1 + int(since.Seconds())*rate + 1; w.lettersOnce() > most {
 			t.Fatalf("%d dead letters in %s, at most %d are in time", w.lettersOnce(), since, most)
 		}
 		if since > 2*time.Minute {
@@ -125,5 +125,32 @@ func TestDeadLettersWithoutARate(t *testing.T) {
 	w.pass(time.Second)
 	if got := w.lettersOnce(); got != 50 || w.h.stats.DeadLettersDelayed != 0 {
 		t.Errorf("%d dead letters, delayed %d times: %v, counted %d", got, w.h.stats.DeadLettersDelayed, w.mesh.Letters, w.h.stats.DeadLetters)
+	}
+}
+
+// Who connects again gains one dead letter for each connection beside what the rate says.
+func TestConnectingAgainGainsOneDeadLetter(t *testing.T) {
+	const n, rate, connections = 250, 10, 25
+	w := nacking(t, rate, 1)
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.pass(0)
+	for range n {
+		w.mesh.Send("room/1", "x")
+	}
+	w.pass(time.Second)
+	begun := w.now
+	for range connections {
+		c.nackAll(n)
+		w.pass(100 * time.Millisecond)
+		w.h.Gone(c.slot)
+		w.settle()
+		c = w.session()
+		c.subscribeSession("room/1")
+		w.pass(0)
+	}
+	since := time.Duration(w.now - begun)
+	if got, most := w.lettersOnce(), int(since.Seconds()*rate); got == 0 || got > most+2*connections {
+		t.Fatalf("%d dead letters in %s, want some and at most %d", got, since, most+2*connections)
 	}
 }

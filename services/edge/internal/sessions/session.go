@@ -121,10 +121,12 @@ const exhaustBurst = 10 * int64(time.Second)
 
 // MayExhaust reports whether one more message may be given up for want of an ACK now, in
 // nanoseconds, at so many in a second, and counts it then. Ten seconds' worth may come at once, but
-// one second's worth from a connection that is new: who connects again gains nothing.
+// one message alone from a connection that is new: so one whose client ends each time that it gets
+// a message is given up as well, and connecting again, which the store has to write down anyhow,
+// gains one more.
 func (s *Session) MayExhaust(now int64, rate int) bool {
 	if s.exhaustAt == 0 {
-		s.exhaustAt = now + exhaustBurst - int64(time.Second)
+		s.exhaustAt = now + exhaustBurst - int64(time.Second)/int64(rate)
 	}
 	at := max(s.exhaustAt, now)
 	if at-now >= exhaustBurst {

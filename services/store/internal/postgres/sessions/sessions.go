@@ -251,24 +251,28 @@ func (d *Sessions) DeleteSession(ctx context.Context, user, name string) (edge s
 	return edge, generation, err
 }
 
-// ExpireSessions leaves those that somebody is about to change.
+// ExpireSessions leaves those that somebody is about to change. Sessions go last, for with them go
+// their counts, which whoever creates a session waits for.
 func (d *Sessions) ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []backend.SessionKey, err error) {
 	err = d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			DELETE FROM pushmesh.session WHERE (user_id, name) IN (
-				SELECT user_id, name FROM pushmesh.session WHERE edge = '' AND expires_at <= $1
-				ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING user_id, name`, int64(now), limit)
+			SELECT user_id, name FROM pushmesh.session WHERE edge = '' AND expires_at <= $1
+			ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED`, int64(now), limit)
 		var users, names []string
 		var user, name string
 		deleted = nil // it may be tried again
 		if err := server.Each(rows, err, []any{&user, &name}, func() {
 			users, names = append(users, user), append(names, name)
 			deleted = append(deleted, backend.SessionKey{User: user, Name: name})
-		}); err != nil {
+		}); err != nil || len(deleted) == 0 {
 			return err
 		}
-		return clearSession(ctx, tx, users, names)
+		if err := clearSession(ctx, tx, users, names); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM pushmesh.session AS s USING unnest($1::text[], $2::text[]) AS g (user_id, name)
+			WHERE s.user_id = g.user_id AND s.name = g.name`, users, names)
+		return err
 	})
 	if err != nil {
 		return nil, err
