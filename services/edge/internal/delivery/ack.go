@@ -199,7 +199,7 @@ func (k *acks) nack(c *state.Conn, m *wirev1.Nack) {
 			continue
 		}
 		if e := t.Win.Find(m.GetSeq()); e != nil && e.Sends > 0 && !e.Queued {
-			e.Nacked = true
+			e.Nacked, e.Wanted = true, false
 			e.Due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
 			k.hub.wheel.Sooner(c.Slot, e.Due)
 		}
