@@ -181,6 +181,10 @@ func (h *Hub) tellDelivered(t *state.Track, seq uint64) {
 // maxNackDelay bounds how long a Nack may put a redelivery off.
 const maxNackDelay = uint32(60 * 60 * 1000)
 
+// keptDelay is the longest such delay, in milliseconds, for which a message is kept: after a longer
+// one it is read from the log again. Kept ones hold all that came with them in memory.
+const keptDelay = uint32(30 * 1000)
+
 func (k *acks) nack(c *state.Conn, m *wirev1.Nack) {
 	k.hub.stats.Nacks++
 	found := false
@@ -199,9 +203,13 @@ func (k *acks) nack(c *state.Conn, m *wirev1.Nack) {
 			continue
 		}
 		if e := t.Win.Find(m.GetSeq()); e != nil && e.Sends > 0 && !e.Queued {
-			e.Nacked = true
+			e.Nacked, e.Wanted = true, false
 			e.Due = k.hub.now + int64(min(m.GetDelayMs(), maxNackDelay))*1e6
 			k.hub.wheel.Sooner(c.Slot, e.Due)
+			if m.GetDelayMs() > keptDelay && !t.Win.IsReleased(e) {
+				k.hub.stats.Released++
+				k.hub.windows.counted(t, 0, -t.Win.Release(e))
+			}
 		}
 	}
 }

@@ -77,6 +77,11 @@ func (h *Hub) unfinished(c *state.Conn, n int) {
 // finished notes that a frame has come whole.
 func (h *Hub) finished(c *state.Conn) {
 	h.stats.Frames++
+	h.whole(c)
+}
+
+// whole notes that nothing of a frame is left that has begun.
+func (h *Hub) whole(c *state.Conn) {
 	if c.Begun != 0 {
 		h.conns.More(c).Begun = 0
 		h.conns.Less(c)
@@ -88,7 +93,7 @@ func (h *Hub) finished(c *state.Conn) {
 func (h *Hub) RecordBegun(slot uint32) { h.unfinished(h.conns.Get(slot), 1) }
 
 // RecordWhole says that a record has come whole, and no part of a frame is left.
-func (h *Hub) RecordWhole(slot uint32) { h.finished(h.conns.Get(slot)) }
+func (h *Hub) RecordWhole(slot uint32) { h.whole(h.conns.Get(slot)) }
 
 // Unread says that the loop does not read the connection for a while: that time is not the
 // client's.

@@ -3,6 +3,7 @@ package delivery
 import (
 	"strings"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
@@ -12,8 +13,13 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
 )
 
-// refillSlice is how many messages of a window are looked at where a range has come.
-const refillSlice = 1024
+const (
+	// refillSlice is how many messages of a window are looked at where a range has come.
+	refillSlice = 1024
+	// failedReads is how often in a row a released message is asked for that can't be read, about
+	// once a second, before the window lets go of it.
+	failedReads = 30
+)
 
 // windows follow messages from when they are queued until they are ACKed.
 type windows struct {
@@ -108,16 +114,25 @@ func (v *windows) onSent(c *state.Conn, t *state.Track, m *exchange.Message) {
 	}
 	e.Sent(v.hub.now + int64(v.hub.topics.Policy(t.Topic).AckTimeout))
 	v.hub.wheel.Sooner(c.Slot, e.Due)
-	if !v.hub.kept.WindowsFit(c.Slot) {
+	v.letGo(t, e)
+}
+
+// letGo has the window keep the seq of a message alone, where its bytes are more than it may keep.
+func (v *windows) letGo(t *state.Track, e *unacked.Entry) {
+	if !v.hub.kept.WindowsFit(t.Conn.Slot) {
 		v.hub.stats.Released++
 		v.counted(t, 0, -t.Win.Release(e))
 	}
 }
 
 // fetch has the log asked for a message that is due and was released, and for what follows it. What
-// does not come is asked for again when it is looked at next.
+// does not come is asked for again when it is looked at next; where the log can't be read for long,
+// it is parked, as one that is sent in vain.
 func (v *windows) fetch(t *state.Track, e *unacked.Entry) {
-	e.Wanted = true
+	if t.Win.Want(e) >= failedReads {
+		v.park(t, e, uint32(e.Attempt)+1)
+		return
+	}
 	v.hub.wait(t, e)
 	if name := t.Topic.Name(); !t.Win.Fetching {
 		t.Win.Fetching = true
@@ -145,17 +160,25 @@ func (j *refilling) step(h *Hub) bool {
 }
 
 // refill goes on with the released messages of a track that are due, as far as a range of the log
-// says what became of them. One that retention took is lost.
+// says what became of them. One that retention took is lost; where the log has begun anew, all are.
 func (v *windows) refill(t *state.Track, w *unacked.Window, e *exchange.Range) {
-	w.Fetching = false
-	if e.Err != nil || e.Epoch != t.Epoch || t.Conn.Phase != state.Open {
+	w.Fetching, w.Failing = false, e.Err != nil || e.Epoch != t.Epoch
+	switch {
+	case t.Conn.Phase != state.Open:
+		return
+	case e.Epoch > t.Epoch && !t.Told.Any() && (e.Err == nil || code.Of(e.Err) == wirev1.Code_CODE_EPOCH_CHANGED):
+		v.hub.newEpoch(t, e.Epoch, 0)
+		v.hub.fallBehind(t)
+		return
+	case w.Failing:
 		return
 	}
 	last := e.Oldest - 1
 	if n := len(e.Messages); n > 0 {
 		last = e.Messages[n-1].Seq
 	}
-	for i, n := w.From(e.From), 0; t.Win == w && i < w.End() && n < refillSlice && w.At(i).Seq <= last; i, n = i+1, n+1 {
+	open := func() bool { return t.Win == w && t.Conn.Phase == state.Open }
+	for i, n := w.From(e.From), 0; open() && i < w.End() && n < refillSlice && w.At(i).Seq <= last; i, n = i+1, n+1 {
 		v.hub.addCost(itemsPerUnit)
 		x := w.At(i)
 		if x.Message == nil || !x.Wanted {
@@ -163,7 +186,9 @@ func (v *windows) refill(t *state.Track, w *unacked.Window, e *exchange.Range) {
 		}
 		if m, _ := ranked.Find(e, x.Seq); m != nil {
 			v.counted(t, 0, w.Refill(x, m))
-			v.overdue(t, x)
+			if v.overdue(t, x); t.Win == w && x.Message == m && !x.Queued { // it waits
+				v.letGo(t, x)
+			}
 			continue
 		}
 		v.lost(t, x)
@@ -204,9 +229,6 @@ func (v *windows) overdue(t *state.Track, e *unacked.Entry) {
 		v.remove(t, e)
 	case uint32(e.Sends) > p.MaxRedeliveries:
 		v.park(t, e, attempts)
-		if c.TimedOut >= c.Window {
-			v.hub.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
-		}
 	case !v.hub.fitsBudget(c, len(e.Message.Frame)+c.Out.Extra(1)):
 		v.hub.wait(t, e)
 	default:
@@ -217,7 +239,8 @@ func (v *windows) overdue(t *state.Track, e *unacked.Entry) {
 	}
 }
 
-// park has a message wait for the session's next connection; without a session it is let go.
+// park has a message wait for the session's next connection; without a session it is let go. After
+// a window's worth of them the connection ends.
 func (v *windows) park(t *state.Track, e *unacked.Entry, attempts uint32) {
 	v.hub.stats.AckTimeouts++
 	if t.Cursor != nil {
@@ -229,6 +252,9 @@ func (v *windows) park(t *state.Track, e *unacked.Entry, attempts uint32) {
 		t.Win.Park(e.Seq)
 	}
 	v.remove(t, e)
+	if c := t.Conn; c.TimedOut >= c.Window {
+		v.hub.fail(c, wirev1.Code_CODE_ACK_TIMEOUT, "a window's worth of messages was not ACKed in time")
+	}
 }
 
 // drop lets go of everything un-ACKed. How often a session's were attempted is kept in its

@@ -24,7 +24,7 @@ func (p *Pool) Take() *Window {
 // Give takes an empty window back. Large ones are left to the collector.
 func (p *Pool) Give(w *Window) {
 	if cap(w.entries) <= KeptEntries && len(p.free) < KeptWindows {
-		w.parked, w.Fetching = nil, false
+		w.parked, w.Fetching, w.Failing = nil, false, false
 		p.free = append(p.free, w)
 	}
 }

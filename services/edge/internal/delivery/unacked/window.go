@@ -18,8 +18,9 @@ type Window struct {
 	bytes   int      // of all messages, as Kept has them
 	// released stands for each message whose bytes are not kept any more; nil: there was none.
 	released *exchange.Message
-	// Fetching says that such messages are being read from the log again.
-	Fetching bool
+	// Fetching says that such messages are being read from the log again, and Failing that the last
+	// such read failed.
+	Fetching, Failing bool
 }
 
 // entryBytes is what an entry takes, twice where the window grows.
@@ -39,6 +40,7 @@ type Entry struct {
 	Queued  bool
 	Nacked  bool
 	Wanted  bool // it is due, and was released: it is sent again once it was read
+	failed  uint8
 }
 
 // Sent notes that the bytes of the message have left for the kernel, and that it is due then.
@@ -71,6 +73,18 @@ func (w *Window) Release(e *Entry) (bytes int) {
 
 // IsReleased reports whether the bytes of an entry's message are not kept.
 func (w *Window) IsReleased(e *Entry) bool { return e.Message != nil && e.Message == w.released }
+
+// Want notes that a released entry is due and is to be read, and says how often in a row that
+// failed.
+func (w *Window) Want(e *Entry) (failed uint8) {
+	if !e.Wanted || !w.Failing {
+		e.failed = 0
+	} else if e.failed < 255 {
+		e.failed++
+	}
+	e.Wanted = true
+	return e.failed
+}
 
 // Refill gives a released entry its message again, and says how many bytes that is.
 func (w *Window) Refill(e *Entry, m *exchange.Message) (bytes int) {
@@ -173,7 +187,7 @@ func (w *Window) Remove(e *Entry) {
 func (w *Window) Clear() {
 	clear(w.entries)
 	w.entries, w.head, w.parked = w.entries[:0], 0, nil
-	w.bytes, w.Fetching = 0, false
+	w.bytes, w.Fetching, w.Failing = 0, false, false
 }
 
 // Park notes that a message is removed un-ACKed: an ACK may still come.
