@@ -3,10 +3,10 @@ package compute
 import (
 	"cmp"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
@@ -36,7 +36,7 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("compute"))
 	s.Version = cmp.Or(s.Version, settings.Version())
-	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
+	s.Workers = cmp.Or(s.Workers, cores.Usable())
 	settings.Fill(&s)
 	return s
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/certs"
@@ -36,7 +36,7 @@ func (e *Edge) secure() error {
 	}
 	workers := s.TLSWorkers
 	if workers == 0 {
-		workers = max(runtime.GOMAXPROCS(0)/2, 1)
+		workers = max(cores.Usable()/2, 1)
 	}
 	e.certs, e.handshakes = keeper, handshake.New(handshake.Config{
 		TLS: cfg, Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,

@@ -3,11 +3,11 @@ package edge
 import (
 	"cmp"
 	"errors"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
@@ -89,7 +89,7 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.ID = cmp.Or(s.ID, settings.RandomID("edge"))
 	s.Version = cmp.Or(s.Version, settings.Version())
-	s.Loops = cmp.Or(s.Loops, min(runtime.GOMAXPROCS(0), feed.MaxLoops-1))
+	s.Loops = cmp.Or(s.Loops, min(cores.Usable(), feed.MaxLoops-1))
 	queue, drain := s.QueueBytes, s.Drain
 	settings.Fill(&s)
 	if queue == 0 {

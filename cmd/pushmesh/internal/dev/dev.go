@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
+	"github.com/pushmesh/pushmesh/internal/cores"
 )
 
 // Mesh is a whole mesh, one node of each tier. It is a lifecycle.Part.
@@ -23,6 +24,7 @@ func New(s Settings) (*Mesh, error) {
 		return nil, err
 	}
 	m := &Mesh{set: s.withDefaults()}
+	cores.Spare(0)
 	m.mesh = inprocess.New(m.tiers())
 	return m, nil
 }

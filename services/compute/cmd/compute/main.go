@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"github.com/pushmesh/pushmesh/internal/ballast"
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -24,16 +25,6 @@ func main() {
 	os.Exit(settings.ExitCode(err))
 }
 
-// spareProcessors leaves some of Go's to what serves while every worker ranks: with none to spare,
-// Go looks at sockets every 10 ms only, whatever the kernel would do. Workers are as many as
-// before.
-func spareProcessors(s *compute.Settings) {
-	s.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
-	if spare := s.Workers + 2; spare > runtime.GOMAXPROCS(0) {
-		runtime.GOMAXPROCS(spare)
-	}
-}
-
 func run(ctx context.Context, args []string) error {
 	if asked, err := health.Command(ctx, args); asked {
 		return err
@@ -42,7 +33,8 @@ func run(ctx context.Context, args []string) error {
 	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
 		return err
 	}
-	spareProcessors(&s)
+	s.Workers = cmp.Or(s.Workers, cores.Usable())
+	cores.Spare(s.Workers)
 	c, err := compute.New(ctx, s)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string) error {
 	if err := settings.Parse(&s, "edge", "Holds the connections of subscribers and delivers messages to them.", args, os.Stdout); err != nil {
 		return err
 	}
+	cores.Spare(s.Loops)
 	e, err := edge.New(ctx, s)
 	if err != nil {
 		return err

@@ -32,15 +32,15 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 		"a socket to close":    {func(h *Hub) { h.conns.Closed = append(h.conns.Closed, 0) }, true, false},
 		"messages in hand":     {func(h *Hub) { h.fan.ms = append(h.fan.ms, &exchange.Message{}) }, true, true},
 		"messages that wait":   {func(h *Hub) { h.fan.inbox.Push(exchange.Live{}) }, true, true},
-		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(runner{}) }, true, true},
+		"somebody behind":      {func(h *Hub) { h.replay.runnable.Push(0, 0, runner{}) }, true, true},
 		"a window that opened": {func(h *Hub) { h.waker.Wake(&state.Conn{Waiting: 1}) }, true, true},
 		"a job":                {func(h *Hub) { h.jobs.Push(&teardown{}) }, true, true},
 		"somebody behind who had its part of the millisecond": {func(h *Hub) {
-			h.replay.runnable.Push(runner{})
+			h.replay.runnable.Push(0, 0, runner{})
 			spendPace(h, h.now)
 		}, false, false},
 		"somebody behind who had a part of the last millisecond": {func(h *Hub) {
-			h.replay.runnable.Push(runner{})
+			h.replay.runnable.Push(0, 0, runner{})
 			spendPace(h, h.now-int64(time.Millisecond))
 		}, true, true},
 	} {

@@ -11,7 +11,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/replay"
-	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 const (
@@ -30,7 +29,7 @@ const (
 // those that wait to members of groups, each in its turn.
 type replayer struct {
 	hub      *Hub
-	runnable walk.FIFO[runner] // behind, and able to go on
+	runnable replay.Line[runner] // behind, and able to go on
 	reads    replay.Reads[state.TrackRef]
 	pace     replay.Pace
 	pinned   int // ranges held by tracks
@@ -44,7 +43,7 @@ func (r *replayer) enqueue(t *state.Track) {
 	}
 	if !t.Runs && !t.Held && !t.Told.Any() {
 		t.Runs = true
-		r.runnable.Push(runner{t: t.Ref()})
+		r.runnable.Push(t.Conn.Slot, t.Conn.Tracks.Len(), runner{t: t.Ref()})
 	}
 }
 
@@ -52,7 +51,7 @@ func (r *replayer) enqueue(t *state.Track) {
 func (r *replayer) enqueueGroup(n *state.Member) {
 	if !n.Runs {
 		n.Runs = true
-		r.runnable.Push(runner{g: n})
+		r.runnable.Push(n.Owner.Slot, 0, runner{g: n})
 	}
 }
 
@@ -396,6 +395,7 @@ func (r *replayer) read(t *state.Track, from uint64, size int) {
 	r.hub.tracks.More(t).Asked, t.Reading = from, true
 	if r.reads.Wait(&ts.Reads, from, t.Ref()) {
 		r.hub.stats.LogReads++
+		r.pace.Spend(replay.ReadCost)
 		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.Name()), t.Epoch, from, 0, size)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -78,7 +79,7 @@ func NewStage(r *Registry, cfg StageConfig) *Stage {
 		cfg.Bytes = stageBytes
 	}
 	if cfg.Workers == 0 {
-		cfg.Workers = max(1, runtime.GOMAXPROCS(0)/2) // who must not wait has the other cores
+		cfg.Workers = max(1, cores.Usable()/2) // who must not wait has the other cores
 	}
 	s := &Stage{registry: r, cfg: cfg, lanes: map[string]*lane{}}
 	s.work.L = &s.mu

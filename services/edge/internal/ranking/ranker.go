@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -77,7 +77,7 @@ type Ranker struct {
 // New makes a ranker.
 func New(cfg Config) *Ranker {
 	if cfg.Workers == 0 {
-		cfg.Workers = max(runtime.GOMAXPROCS(0)/2, 1)
+		cfg.Workers = max(cores.Usable()/2, 1)
 	}
 	r := &Ranker{cfg: cfg, windows: newWindows(cfg.Post), stages: serial.New(), scorings: newScorings()}
 	r.empty = sync.NewCond(&r.mu)

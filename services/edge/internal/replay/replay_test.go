@@ -74,3 +74,31 @@ func TestTurns(t *testing.T) {
 		}
 	}
 }
+
+// Who has very many positions has every second place of the line, and those who have take turns.
+func TestAPlaceInLine(t *testing.T) {
+	var l Line[string]
+	for range 100 {
+		l.Push(1, 100, "many")
+	}
+	for range 2 {
+		l.Push(2, usual+1, "other")
+	}
+	for range 3 {
+		l.Push(3, usual, "few")
+	}
+	var got []string
+	for range 9 {
+		v, _ := l.Pop()
+		got = append(got, v)
+	}
+	if want := []string{"many", "few", "other", "few", "many", "few", "other", "many", "many"}; !slices.Equal(got, want) {
+		t.Fatalf("they went on in the order %v", got)
+	}
+	for l.Len() > 0 {
+		l.Pop()
+	}
+	if _, ok := l.Pop(); ok {
+		t.Fatal("somebody is left")
+	}
+}
