@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,48 +244,18 @@ func (h headless) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ 
 // A member that says that it has a message is asked after 5 s, too.
 func TestWhoHasAMessageByItsOwnWordIsAskedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var asked []time.Time
-		c := newCrowd(t, func(cfg *Config) {
-			cfg.Request = func(_ context.Context, _ string, frame []byte) ([]byte, error) {
-				f := &meshv1.GroupFrame{}
-				if err := proto.Unmarshal(frame, f); err != nil {
-					return nil, err
-				}
-				for _, op := range f.GetOps() {
-					if op.GetAsk() != nil {
-						mu.Lock()
-						asked = append(asked, time.Now())
-						mu.Unlock()
-					}
-				}
-				return proto.Marshal(&meshv1.GroupFrameReply{EdgeIncarnation: 7})
-			}
-		})
+		var seen asks
+		c := newCrowd(t, func(cfg *Config) { cfg.Request = seen.request })
 		c.fill(t, 1)
-		n := uint64(0)
-		say := func(j *meshv1.GroupJoin) {
-			n++
-			frame, err := proto.Marshal(&meshv1.GroupFrame{EdgeId: "b", EdgeIncarnation: 7, Link: 1, N: n, Ops: []*meshv1.GroupOp{{
-				Group: "g", Filter: "t/0", Member: 1, Op: &meshv1.GroupOp_Join{Join: j},
-			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Receive(frame, func([]byte) error { return nil })
-			synctest.Wait()
-		}
 		c.PauseGroup(exchange.Conn{}, 0)
 		pass(10 * time.Second) // looked at once, and then in a minute
 		c.Groups.Post(exchange.Live{Messages: []*exchange.Message{message1("t/0", 1)}})
 		synctest.Wait()
 		began := time.Now()
 		// from the dispatcher before
-		say(&meshv1.GroupJoin{Window: 10, Held: []*meshv1.GroupHeld{{Topic: "t/0", Epoch: 1, Seq: 1}}})
+		c.says(t, 1, &meshv1.GroupJoin{Window: 10, Held: []*meshv1.GroupHeld{{Topic: "t/0", Epoch: 1, Seq: 1}}})
 		pass(50 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(asked) == 0 || asked[0].Sub(began) > 6*time.Second {
+		if asked := seen.times(); len(asked) == 0 || asked[0].Sub(began) > 6*time.Second {
 			t.Errorf("asked at %v, not 5 s after %v", asked, began)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,6 +166,51 @@ func (c *crowd) do(f func()) {
 	<-done
 }
 
+// asks is an edge whose members are asked what they have; it answers nothing.
+type asks struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+// otherEdge is the incarnation of the edge b.
+const otherEdge = 7
+
+// request is Config.Request.
+func (a *asks) request(_ context.Context, _ string, frame []byte) ([]byte, error) {
+	f := &meshv1.GroupFrame{}
+	if err := proto.Unmarshal(frame, f); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, op := range f.GetOps() {
+		if op.GetAsk() != nil {
+			a.at = append(a.at, time.Now())
+		}
+	}
+	return proto.Marshal(&meshv1.GroupFrameReply{EdgeIncarnation: otherEdge})
+}
+
+// times at which members were asked.
+func (a *asks) times() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.at)
+}
+
+// says has a member of the edge b say something to the dispatcher of the first group, in the n-th
+// frame.
+func (c *crowd) says(t *testing.T, n uint64, j *meshv1.GroupJoin) {
+	t.Helper()
+	frame, err := proto.Marshal(&meshv1.GroupFrame{EdgeId: "b", EdgeIncarnation: otherEdge, Link: 1, N: n, Ops: []*meshv1.GroupOp{{
+		Group: "g", Filter: "t/0", Member: 1, Op: &meshv1.GroupOp_Join{Join: j},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Receive(frame, func([]byte) error { return nil })
+}
+
 // What of a group has ended is kept nowhere.
 func TestGroupsThatEndedAreKeptNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -299,40 +345,16 @@ func TestEphemeralMessagesEndWithTheLease(t *testing.T) {
 // However many groups there are, a member that has a message for long is asked after 5 s.
 func TestAuditsComeInTimeAmongManyGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var asked []time.Time
-		c := newCrowd(t, func(cfg *Config) {
-			cfg.Request = func(_ context.Context, _ string, frame []byte) ([]byte, error) {
-				f := &meshv1.GroupFrame{}
-				if err := proto.Unmarshal(frame, f); err != nil {
-					return nil, err
-				}
-				for _, op := range f.GetOps() {
-					if op.GetAsk() != nil {
-						mu.Lock()
-						asked = append(asked, time.Now())
-						mu.Unlock()
-					}
-				}
-				return proto.Marshal(&meshv1.GroupFrameReply{EdgeIncarnation: 7})
-			}
-		})
+		var seen asks
+		c := newCrowd(t, func(cfg *Config) { cfg.Request = seen.request })
 		c.fill(t, 5000)
-		frame, err := proto.Marshal(&meshv1.GroupFrame{EdgeId: "b", EdgeIncarnation: 7, Link: 1, N: 1, Ops: []*meshv1.GroupOp{{
-			Group: "g", Filter: "t/0", Member: 1, Op: &meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: 10}},
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Receive(frame, func([]byte) error { return nil })
+		c.says(t, 1, &meshv1.GroupJoin{Window: 10})
 		c.LeaveGroup(exchange.Conn{}, 0)
 		pass(3 * time.Second)
 		began := time.Now()
 		c.Groups.Post(exchange.Live{Messages: []*exchange.Message{message1("t/0", 1)}})
 		pass(11 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(asked) != 2 || asked[0].Sub(began).Round(100*time.Millisecond) != 5*time.Second || asked[1].Sub(began).Round(100*time.Millisecond) != 10*time.Second {
+		if asked := seen.times(); len(asked) != 2 || asked[0].Sub(began).Round(100*time.Millisecond) != 5*time.Second || asked[1].Sub(began).Round(100*time.Millisecond) != 10*time.Second {
 			t.Errorf("asked at %v, the message came at %v", asked, began)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
@@ -36,7 +38,21 @@ func TestConformance(t *testing.T) {
 		url := pgtest.Copy(t, migrated)
 		return func(t *testing.T) backend.Backend {
 			t.Helper()
-			return open(t, url)
+			return former{open(t, url), url}
 		}
 	})
+}
+
+// former is a backendtest.Former.
+type former struct {
+	*DB
+	url string
+}
+
+func (f former) ForgetUse(t *testing.T) {
+	conn, err := pgx.Connect(t.Context(), f.url)
+	need(t, err)
+	defer func() { need(t, conn.Close(context.Background())) }()
+	_, err = conn.Exec(t.Context(), "UPDATE pushmesh.session SET used = false")
+	need(t, err)
 }

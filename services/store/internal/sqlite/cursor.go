@@ -45,6 +45,10 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 		_, err := tx.ExecContext(ctx, query, append([]any{s.user, s.name}, args...)...)
 		return err
 	}
+	used, err := uses(ctx, tx, w, s) // before it removes filters
+	if err != nil {
+		return err
+	}
 	for _, c := range w.GetCursors() {
 		packed, err := proto.Marshal(c)
 		if err != nil {
@@ -75,7 +79,7 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 			return err
 		}
 	}
-	if !s.used && len(w.GetCursors())+len(w.GetAddFilters()) > 0 {
+	if used && !s.used {
 		if err := exec("UPDATE session SET used = 1 WHERE user = ? AND name = ?"); err != nil {
 			return err
 		}
@@ -87,6 +91,17 @@ func writeSession(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *se
 		return exec("UPDATE session SET expires_at = ?3 + ttl WHERE user = ?1 AND name = ?2", int64(now))
 	}
 	return nil
+}
+
+// uses reports whether a session has had a filter or cursor once a write is done. A store of an
+// earlier version does not mark it as used, and may have had it since it was created: before it is
+// detached, or loses a filter, one that it has tells.
+func uses(ctx context.Context, tx *sql.Tx, w *meshv1.SessionWrite, s *session) (used bool, err error) {
+	if used = s.used || len(w.GetCursors())+len(w.GetAddFilters()) > 0; used || !w.GetDetach() && len(w.GetRemoveFilters()) == 0 {
+		return used, nil
+	}
+	err = tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session_filter WHERE user = ? AND name = ?)", s.user, s.name).Scan(&used)
+	return used, err
 }
 
 // FoldCursors has nothing to do: cursors are replaced in place, and SQLite keeps no old rows.

@@ -20,9 +20,18 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = b.Close() })
-			return b
+			return former{b}
 		}
 	})
+}
+
+// former is a backendtest.Former.
+type former struct{ *Backend }
+
+func (f former) ForgetUse(t *testing.T) {
+	if _, err := f.write.ExecContext(t.Context(), "UPDATE session SET used = 0"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -31,7 +32,10 @@ func (h *hand) expand(secret []byte, label string, n int) []byte {
 	return out
 }
 
-func (h *hand) seal(kind byte, text []byte) []byte {
+func (h *hand) seal(kind byte, text []byte) []byte { return h.sealPadded(kind, text, 0) }
+
+// sealPadded makes a record with so many bytes of padding.
+func (h *hand) sealPadded(kind byte, text []byte, padding int) []byte {
 	block, err := aes.NewCipher(h.expand(h.secret, "key", 16))
 	if err != nil {
 		h.t.Fatal(err)
@@ -43,9 +47,10 @@ func (h *hand) seal(kind byte, text []byte) []byte {
 	nonce := h.expand(h.secret, "iv", 12)
 	binary.BigEndian.PutUint64(nonce[4:], binary.BigEndian.Uint64(nonce[4:])^h.seq)
 	h.seq++
-	n := len(text) + 1 + aead.Overhead()
+	inner := append(append(bytes.Clone(text), kind), make([]byte, padding)...)
+	n := len(inner) + aead.Overhead()
 	head := []byte{23, 3, 3, byte(n >> 8), byte(n)}
-	return aead.Seal(bytes.Clone(head), nonce, append(bytes.Clone(text), kind), head)
+	return aead.Seal(bytes.Clone(head), nonce, inner, head)
 }
 
 // update makes a KeyUpdate, in pieces of up to so many bytes, and goes on with the next secret.
@@ -130,5 +135,33 @@ func TestRecordsWithoutDataAreBounded(t *testing.T) {
 			return
 		}
 		part = part[:996]
+	}
+}
+
+// A client may pad each record to its full length (RFC 8446, section 5.4), and send one that is
+// padding alone, or a KeyUpdate, before its data. What holds no data without end is refused.
+func TestPaddedRecords(t *testing.T) {
+	e, h := updating(t)
+	open := func(r []byte) (string, error) {
+		n, _, err := e.server.Open(e.plain[:], r, nil)
+		return string(e.plain[:n]), err
+	}
+	for i := range 10 {
+		for _, r := range [][]byte{h.update(0, 5)[0], h.sealPadded(23, nil, MaxPlain)} {
+			if got, err := open(r); err != nil || got != "" {
+				t.Fatalf("round %d: a record of %d bytes without data: %q, %v", i, len(r), got, err)
+			}
+		}
+		for _, padding := range []int{MaxPlain - 2, 100, 0} {
+			if got, err := open(h.sealPadded(23, []byte("up"), padding)); err != nil || got != "up" {
+				t.Fatalf("round %d: %d bytes of padding behind the data: %q, %v", i, padding, got, err)
+			}
+		}
+	}
+	if _, err := open(h.sealPadded(23, nil, MaxPlain)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(h.sealPadded(23, nil, MaxPlain)); !errors.Is(err, errWithoutData) {
+		t.Errorf("the second record of padding alone: %v", err)
 	}
 }

@@ -18,10 +18,14 @@ const (
 	// maxSealed is the most that follows a record's header: TLS 1.2 allows 2,048 more bytes than
 	// there are inside.
 	maxSealed = MaxPlain + 2048
-	// maxWithoutData is how many bytes of records may come that hold no data, in a row. crypto/tls
-	// keeps a message of a handshake until it is whole, up to 64 KiB; the only one that a client
-	// sends later is a KeyUpdate, in a record of 27 bytes, and 16 of these in a row at most.
-	maxWithoutData = 4 << 10
+	// maxRecord is the longest record of TLS 1.3. A client may pad each of its records to that
+	// length, so that nobody sees how much is in it.
+	maxRecord = headerSize + MaxPlain + 256
+	// maxWithoutData is how many bytes of records may come that hold no data, in a row: one that is
+	// padding alone, and some small ones. crypto/tls keeps a message of a handshake until it is
+	// whole, up to 64 KiB; the only one that a client sends later is a KeyUpdate, in a record of 27
+	// bytes without padding, and 16 of these in a row at most.
+	maxWithoutData = maxRecord + 4<<10
 	// Overhead is the most that sealing adds to a record of the cipher suites that Prepare allows.
 	Overhead = headerSize + 8 + 16 + 1
 )
@@ -93,7 +97,7 @@ func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 // ErrEnded says that the client has ended the connection, with a close_notify or an alert.
 var ErrEnded = errors.New("record: the client has ended the connection")
 
-var errWithoutData = errors.New("record: more than 4 KiB of records in a row hold no data")
+var errWithoutData = errors.New("record: more than 20 KiB of records in a row hold no data")
 
 // Open takes one whole record and puts what was in it, n bytes, into plain, which has room for
 // MaxPlain. Answers to it (an alert, a new key) are appended to out. After an error the connection

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
@@ -174,6 +175,56 @@ func testEmptySessions(t *testing.T, db Database) {
 	// One that comes back while it is there goes on.
 	if r := attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "empty", EdgeId: "e2"}, after(30*time.Second)); !r.GetResumed() {
 		t.Error("an empty session was gone before its time")
+	}
+}
+
+// Former is a backend whose database a store of the former version can be said to have written to,
+// which knows nothing of whether sessions are used.
+type Former interface {
+	// ForgetUse has all sessions look as if they had never had a filter or cursor.
+	ForgetUse(t *testing.T)
+}
+
+// A session that a store of the former version wrote filters of keeps its whole time.
+func testSessionsOfAFormerStore(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	all := map[string]*meshv1.SessionWrite{}
+	for _, name := range []string{"filter", "gone", "none", "other"} {
+		g := attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: name, EdgeId: "e1", TtlS: 3600}, begin).Generation
+		all[name] = &meshv1.SessionWrite{User: "u", Name: name, Generation: g}
+	}
+	for _, name := range []string{"filter", "gone"} {
+		w := &meshv1.SessionWrite{User: "u", Name: name, Generation: all[name].GetGeneration(), AddFilters: []string{"x"}}
+		wantCodes(t, write(t, b, begin, w), ok)
+	}
+	b.(Former).ForgetUse(t)
+	all["gone"].RemoveFilters = []string{"x"} // the session had it
+	var writes []*meshv1.SessionWrite
+	for _, w := range all {
+		w.Detach = true
+		writes = append(writes, w)
+	}
+	all["other"].Generation++
+	for i, c := range write(t, b, begin, writes...) {
+		if want := map[bool]wirev1.Code{true: taken, false: ok}[writes[i].GetName() == "other"]; c != want {
+			t.Errorf("%s is answered with %v, want %v", writes[i].GetName(), c, want)
+		}
+	}
+	for name, want := range map[string]time.Duration{"filter": time.Hour, "gone": time.Hour, "none": backend.EmptyTTL * time.Microsecond} {
+		s, err := b.GetSession(within(t), "u", name, begin+1)
+		need(t, err)
+		if s.GetExpiresAt() != after(want) {
+			t.Errorf("%s ends after %s, want %s", name, time.Duration(s.GetExpiresAt()-begin)*time.Microsecond, want)
+		}
+	}
+	// It is known from then on, also where the next holder finds no filter.
+	g := attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "gone", EdgeId: "e1", TtlS: 3600}, after(time.Minute)).Generation
+	wantCodes(t, write(t, b, after(time.Minute), &meshv1.SessionWrite{User: "u", Name: "gone", Generation: g, Detach: true}), ok)
+	s, err := b.GetSession(within(t), "u", "gone", after(time.Minute))
+	need(t, err)
+	if s.GetExpiresAt() != after(time.Minute+time.Hour) {
+		t.Errorf("detached again, it ends at %d, want %d", s.GetExpiresAt(), after(time.Minute+time.Hour))
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// Database opens one database, the same at every call. A test has it open once at a time.
+// Database opens one database, the same at every call. A test has it open once at a time. Run needs
+// backends that are Formers, too.
 type Database func(t *testing.T) backend.Backend
 
 // suiteTest is one of the suite; docs/conformance.md says what it proves.
@@ -53,6 +54,7 @@ var backendTests = []suiteTest{
 	{"SessionQuota", testSessionQuota},
 	{"SessionQuotaReborn", testSessionQuotaReborn},
 	{"EmptySessions", testEmptySessions},
+	{"SessionsOfAFormerStore", testSessionsOfAFormerStore},
 	{"SilentEdge", testSilentEdge},
 	{"SessionSizes", testSessionSizes},
 	{"DeadLettersOnce", testDeadLettersOnce},

@@ -154,8 +154,34 @@ func lockSessions(ctx context.Context, tx pgx.Tx, writes []*meshv1.SessionWrite,
 			effects[sessionKey{s.user, s.name}] = &effect{session: s, now: now, filters: map[string]bool{}}
 		}
 	}
-	return effects, err
+	if err != nil {
+		return nil, err
+	}
+	return effects, findUsed(ctx, tx, writes, effects)
 }
+
+// findUsed marks sessions as used that have a filter, and are about to lose it or to be detached. A
+// store of an earlier version does not, and may have had the session since it was created.
+func findUsed(ctx context.Context, tx pgx.Tx, writes []*meshv1.SessionWrite, effects map[sessionKey]*effect) error {
+	var users, names []string
+	for _, w := range writes {
+		k := sessionKey{w.GetUser(), w.GetName()}
+		if e := effects[k]; e != nil && !e.used && (w.GetDetach() || len(w.GetRemoveFilters()) > 0) {
+			users, names = append(users, k.user), append(names, k.name)
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, withFilter, users, names)
+	var k sessionKey
+	return server.Each(rows, err, []any{&k.user, &k.name}, func() { effects[k].used, effects[k].touched = true, true })
+}
+
+// withFilter is which sessions have a filter. The question is a scalar one, so that it is always a
+// look into the index for each session.
+const withFilter = `SELECT w.user_id, w.name FROM unnest($1::text[], $2::text[]) AS w (user_id, name)
+	WHERE (SELECT true FROM pushmesh.session_filter AS f WHERE f.user_id = w.user_id AND f.name = w.name LIMIT 1)`
 
 // take adds a write to the effect, or refuses it.
 func (e *effect) take(w *meshv1.SessionWrite) wirev1.Code {
