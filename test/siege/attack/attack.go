@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -137,8 +138,12 @@ func (c Counts) String() string {
 	return strings.Join(said, ", ")
 }
 
-// router dials the router's API as a caller with a name.
-func (t *Target) router() (*grpc.ClientConn, error) { return suite.Dial(t.Router) }
+// router dials the router's API, from an address that no honest producer has.
+func (t *Target) router(more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return suite.Dial(t.Router, append(more, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return dialer().DialContext(ctx, "tcp", addr)
+	}))...)
+}
 
 func as(ctx context.Context, caller string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+caller)

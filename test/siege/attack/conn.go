@@ -21,11 +21,14 @@ type conn struct {
 	buf   []byte
 }
 
-// raw connects from one of many addresses of loopback and says nothing. Closed, it leaves nothing
-// in the kernel: ports are few.
+// dialer connects from one of many addresses of loopback, none of which is an honest user's.
+func dialer() *net.Dialer {
+	return &net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 66, byte(1+rand.IntN(200)))}}
+}
+
+// raw connects and says nothing. Closed, it leaves nothing in the kernel: ports are few.
 func (t *Target) raw(ctx context.Context) (net.Conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 66, byte(1+rand.IntN(200)))}}
-	c, err := d.DialContext(ctx, "tcp", t.Edge)
+	c, err := dialer().DialContext(ctx, "tcp", t.Edge)
 	if err == nil {
 		_ = c.(*net.TCPConn).SetLinger(0)
 	}

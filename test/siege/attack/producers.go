@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-	"github.com/pushmesh/pushmesh/test/load/suite"
 )
 
 func producers() []Attack {
@@ -62,7 +61,7 @@ func (t *Target) calls(ctx context.Context, c *Codes, n int, req func(who, n int
 
 func unreadStreams(ctx context.Context, t *Target, c *Codes) error {
 	return many(ctx, t.of(100), c, func(ctx context.Context, who int) error {
-		conn, err := suite.Dial(t.Router, grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
+		conn, err := t.router(grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
 		if err != nil {
 			return err
 		}
