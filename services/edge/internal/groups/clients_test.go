@@ -96,7 +96,7 @@ func (c *clients) join(lives time.Duration) {
 	c.do(func() {
 		c.slots++
 		conn := exchange.Conn{Slot: c.slots, Gen: 1}
-		m := c.room.Join(conn, 1, &wirev1.Subscribe{Id: 1, Group: "g", Filter: groupFilter, Ack: true}, 32, 0, exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST})
+		m := c.room.Join(conn, 1, &wirev1.Subscribe{Id: 1, Group: "g", Filter: groupFilter, Ack: true}, 32, 0, exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST}, "")
 		c.all[conn] = &client{m}
 		if lives > 0 {
 			time.AfterFunc(lives, func() { c.do(func() { c.leave(conn) }) })
