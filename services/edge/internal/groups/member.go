@@ -50,6 +50,9 @@ type member struct {
 	window uint32
 	timed  pace.Timed[timed] // until its client has been told
 	joined bool              // its client has been told
+	// since is the generation of the dispatcher that made it a member first; 0: it is none yet. 1:
+	// the dispatcher's edge was of a version that does not say.
+	since uint64
 	// introduced is the edge that was told of it last, as the one that dispatches.
 	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
@@ -249,13 +252,21 @@ func (m *member) op(op isGroupOp) *meshv1.GroupOp {
 // isGroupOp is one of the messages of GroupOp.op.
 type isGroupOp any
 
+// before reports whether a member was one before another; of newcomers, whether it came first.
+func (m *member) before(other *member) bool {
+	if m.since == other.since {
+		return m.id < other.id
+	}
+	return other.since == 0 || m.since != 0 && m.since < other.since
+}
+
 // introduce tells the dispatcher of a member, of all that it has, and of what was ACKed here.
 func (g *Groups) introduce(m *member, seqs []*meshv1.GroupAcked) {
 	if m.of.at == "" {
 		return
 	}
 	m.introduced = m.of.at
-	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: seqs}
+	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: seqs, Since: m.since}
 	var last *meshv1.GroupSettle
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
@@ -403,7 +414,7 @@ func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 		g.delivered(m, o.Deliver)
 	case *meshv1.GroupOp_Ask:
 		if m != nil {
-			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn()}}), nil)
+			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn(), Since: m.since}}), nil)
 		}
 	}
 }
@@ -412,6 +423,9 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 	switch {
 	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
+		if m.of.at != "" { // the group goes on without it
+			g.drop(m)
+		}
 	case j.GetCode() != wirev1.Code_CODE_OK:
 		why := code.New(j.GetCode(), j.GetReason())
 		if why.Code == wirev1.Code_CODE_OVERLOADED {
@@ -419,7 +433,7 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 		}
 		g.refuse(m, why)
 	case !m.joined:
-		m.joined = true
+		m.joined, m.since = true, max(j.GetGeneration(), 1)
 		m.of.open++
 		m.of.key = m.join.Key
 		g.due.Set(&m.timed, time.Time{})
