@@ -68,8 +68,8 @@ type Config struct {
 	Path      func(slot uint32) linkhealth.Path
 	Gate      *linkhealth.Gate
 	// Origin is the address for which a connection's sessions and groups count, "" where it is
-	// exempt; nil: none count for any. It is asked for a Hello with a session and a Subscribe with a
-	// group.
+	// exempt; nil: none count for any. It is asked for a Hello with a session and a Subscribe with
+	// a group.
 	Origin func(slot uint32) string
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)

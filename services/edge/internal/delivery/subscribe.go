@@ -315,8 +315,8 @@ func (h *Hub) takeOut(c *state.Conn, r *sessions.Removal, w *meshv1.SessionWrite
 	return done
 }
 
-// tidy is takeOut of topics with which a subscription was to begin that is over, once its filter has
-// gone: what it had no position at yet, the session has still.
+// tidy is takeOut of topics with which a subscription was to begin that is over, once its filter
+// has gone: what it had no position at yet, the session has still.
 func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head) {
 	if c.Session == nil || len(heads) == 0 {
 		return

@@ -298,8 +298,8 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 	}
 }
 
-// admit makes a member. Of members with different keys those stay who have been members for longest.
-// Who does not say since when counts as a newcomer, and newcomers end nobody.
+// admit makes a member. Of members with different keys those stay who have been members for
+// longest. Who does not say since when counts as a newcomer, and newcomers end nobody.
 func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 	id := assignment.MemberID{Edge: edge, ID: op.GetMember()}
 	j := op.GetJoin()
@@ -316,7 +316,8 @@ func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
 		answer := &meshv1.GroupJoined{Generation: d.generation}
 		answer.Epoch, answer.Head = d.core.Head(d.of.filter)
 		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
-	case d.core.Members() == 0, since > 0 && since < d.oldest: // nobody is left who wanted the other key, or is to be
+	case d.core.Members() == 0, since > 0 && since < d.oldest:
+		// nobody is left who wanted the other key, or is to be
 		g.giveWay(d)
 		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Op: &meshv1.GroupOp_Gone{Gone: &meshv1.GroupGone{}}}, nil)
 	default:

@@ -146,8 +146,8 @@ type timed interface{ tend(g *Groups) }
 type Stats struct {
 	// Groups, Dispatchers and Members here now, and the Memory that they take, in bytes.
 	Groups, Dispatchers, Members, Memory atomic.Int64
-	// Overloaded and RateLimited joins were refused, and those AddressFull because of their address.
-	// MemoryWaits is how often a dispatcher kept messages out until memory comes free.
+	// Overloaded and RateLimited joins were refused, and those AddressFull because of their
+	// address. MemoryWaits is how often a dispatcher kept messages out until memory comes free.
 	Overloaded, RateLimited, AddressFull, MemoryWaits atomic.Uint64
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
 	// NoMember ephemeral ones that went to nobody; TooMany ephemeral ones were of a topic of which

@@ -12,8 +12,8 @@ import (
 var fleets = flag.Int("fleets", 8, "how many fleets TestWhateverDies plays")
 
 // Whatever dies, freezes or is out of reach, and however long, every message is ACKed soon after
-// that is over, no dispatcher takes anything for assigned that no member has, and no member is ended
-// for newcomers who want another key.
+// that is over, no dispatcher takes anything for assigned that no member has, and no member is
+// ended for newcomers who want another key.
 func TestWhateverDies(t *testing.T) {
 	for seed := range uint64(*fleets) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

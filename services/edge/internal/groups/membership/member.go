@@ -61,8 +61,8 @@ type Assigned struct {
 	State   State
 }
 
-// Join makes a member of a Subscribe that was found good, with a window of at most window. origin is
-// its client's address, as in GroupJoin. The dispatcher's answer is GroupJoined.
+// Join makes a member of a Subscribe that was found good, with a window of at most window. origin
+// is its client's address, as in GroupJoin. The dispatcher's answer is GroupJoined.
 func (g *Groups) Join(conn exchange.Conn, ref uint32, m *wirev1.Subscribe, window, since uint32, start exchange.GroupStart, origin string) *Member {
 	n := &Member{
 		Conn: conn, ID: m.GetId(), Ref: ref, Group: m.GetGroup(), Filter: m.GetFilter(), ACK: m.GetAck(), Since: since,
