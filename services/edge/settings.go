@@ -75,6 +75,7 @@ type Settings struct {
 	MaxGroups             int           `zero:"keep" help:"Groups (shared subscriptions) that have members on this edge or are dispatched by it; subscriptions that would make further ones are refused (OVERLOADED). 0: no limit." default:"50000" see:"limits-of-connections"`
 	GroupMemory           int           `zero:"keep" help:"Bytes that groups on this edge keep, about 4 KiB each, with the messages that wait for members or for their ACKs. New members are refused (OVERLOADED) from three quarters of it on; when it is used up, each group takes one message at a time. 0: no limit." default:"268435456" see:"limits-of-connections"`
 	GroupRate             int           `zero:"keep" help:"Groups that one connection may have made on this edge in a second, and ten times as many at once; further ones are refused (RATE_LIMITED). 0: no limit." default:"100" see:"limits-of-connections"`
+	AddressGroups         int           `help:"Groups that clients of one address (IPv4, or a /64 of IPv6) may have made on this edge, but not of those that --exempt-from and --proxy-protocol-from name; subscriptions that would make further ones are refused (TOO_MANY_SUBSCRIPTIONS). 0: a quarter of --max-groups." default:"0" see:"limits-of-connections"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
@@ -99,6 +100,14 @@ func (s Settings) withDefaults() Settings {
 		s.Drain = min(s.Drain, s.Grace*2/3)
 	}
 	return s
+}
+
+// addressGroups is how many groups one address may have made; 0: no limit.
+func (s *Settings) addressGroups() int {
+	if s.AddressGroups == 0 && s.MaxGroups > 0 {
+		return max(s.MaxGroups/4, 1)
+	}
+	return s.AddressGroups
 }
 
 // Check finds every fault.
@@ -143,6 +152,7 @@ func (s *Settings) Check() error {
 		settings.Range("max-groups", d.MaxGroups, 0, 10_000_000),
 		settings.Range("group-memory", d.GroupMemory, 0, 1<<40),
 		settings.Range("group-rate", d.GroupRate, 0, 1_000_000),
+		settings.Range("address-groups", d.AddressGroups, 0, 10_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

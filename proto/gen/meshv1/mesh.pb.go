@@ -2984,7 +2984,10 @@ type GroupJoin struct {
 	// What members of this edge ACKed not long ago, once for all of them. A dispatcher before may have died before it stored that.
 	Acked []*GroupAcked `protobuf:"bytes,5,rep,name=acked,proto3" json:"acked,omitempty"`
 	// Of the GroupAsk that it answers; 0: it answers none. What was assigned later than that may be on its way yet.
-	Asked         uint64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
+	Asked uint64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
+	// The generation of the dispatcher that made it a member first: of members with different keys those with the lowest one stay. 0: it has waited for a
+	// dispatcher since it came, or its edge is of an earlier version, which does not say.
+	Since         uint64 `protobuf:"fixed64,7,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3057,6 +3060,13 @@ func (x *GroupJoin) GetAcked() []*GroupAcked {
 func (x *GroupJoin) GetAsked() uint64 {
 	if x != nil {
 		return x.Asked
+	}
+	return 0
+}
+
+func (x *GroupJoin) GetSince() uint64 {
+	if x != nil {
+		return x.Since
 	}
 	return 0
 }
@@ -3319,8 +3329,10 @@ type GroupJoined struct {
 	Code   wirev1.Code            `protobuf:"varint,1,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
 	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Of the topic, where the filter is one.
-	Epoch         uint64 `protobuf:"fixed64,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Head          uint64 `protobuf:"varint,4,opt,name=head,proto3" json:"head,omitempty"`
+	Epoch uint64 `protobuf:"fixed64,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Head  uint64 `protobuf:"varint,4,opt,name=head,proto3" json:"head,omitempty"`
+	// Of the dispatcher's lease; 0: it is of an earlier version.
+	Generation    uint64 `protobuf:"fixed64,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3379,6 +3391,13 @@ func (x *GroupJoined) GetEpoch() uint64 {
 func (x *GroupJoined) GetHead() uint64 {
 	if x != nil {
 		return x.Head
+	}
+	return 0
+}
+
+func (x *GroupJoined) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
@@ -4369,14 +4388,15 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x04gone\x18\t \x01(\v2\x1f.pushmesh.internal.v1.GroupGoneH\x00R\x04gone\x122\n" +
 	"\x03ask\x18\n" +
 	" \x01(\v2\x1e.pushmesh.internal.v1.GroupAskH\x00R\x03askB\x04\n" +
-	"\x02op\"\xf5\x01\n" +
+	"\x02op\"\x8b\x02\n" +
 	"\tGroupJoin\x12\x16\n" +
 	"\x06window\x18\x01 \x01(\rR\x06window\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x123\n" +
 	"\x04held\x18\x03 \x03(\v2\x1f.pushmesh.internal.v1.GroupHeldR\x04held\x12;\n" +
 	"\asettled\x18\x04 \x03(\v2!.pushmesh.internal.v1.GroupSettleR\asettled\x126\n" +
 	"\x05acked\x18\x05 \x03(\v2 .pushmesh.internal.v1.GroupAckedR\x05acked\x12\x14\n" +
-	"\x05asked\x18\x06 \x01(\x04R\x05asked\"L\n" +
+	"\x05asked\x18\x06 \x01(\x04R\x05asked\x12\x14\n" +
+	"\x05since\x18\a \x01(\x06R\x05since\"L\n" +
 	"\n" +
 	"GroupAcked\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -4402,12 +4422,15 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\n" +
 	"HOW_NACKED\x10\x02\x12\x0e\n" +
 	"\n" +
-	"HOW_UNSENT\x10\x03\"{\n" +
+	"HOW_UNSENT\x10\x03\"\x9b\x01\n" +
 	"\vGroupJoined\x12*\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x06R\x05epoch\x12\x12\n" +
-	"\x04head\x18\x04 \x01(\x04R\x04head\"j\n" +
+	"\x04head\x18\x04 \x01(\x04R\x04head\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x06R\n" +
+	"generation\"j\n" +
 	"\fGroupDeliver\x12>\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x1e.pushmesh.internal.v1.DeliveryR\n" +

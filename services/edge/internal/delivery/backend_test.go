@@ -56,3 +56,19 @@ func TestBackends(t *testing.T) {
 	backend.expect("Error CANCELLED ref=0")
 	client.expect()
 }
+
+// A group counts for the address of the client that joins it, and a backend's for none: that is the
+// router's.
+func TestGroupsCountForTheirAddress(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.h.cfg.Redeem = func([]byte, uint64) bool { return true }
+	w.h.cfg.Origin = func(slot uint32) string { return fmt.Sprint("192.0.2.", slot) }
+	client := w.connect(&wirev1.Hello{ClientId: "a"})
+	backend := w.connect(&wirev1.Hello{ClientId: "a", Ticket: []byte("good")})
+	client.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Group: "g", Ack: true})
+	backend.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Group: "g", Ack: true})
+	members := w.mesh.Members()
+	if len(members) != 2 || members[0].Origin != fmt.Sprint("192.0.2.", client.slot) || members[1].Origin != "" {
+		t.Errorf("members are %+v", members)
+	}
+}

@@ -26,7 +26,7 @@ func (g *groups) join(c *state.Conn, m *wirev1.Subscribe) {
 	st := starts.Of(m)
 	n := &state.Member{Owner: c, Member: g.room.Join(h.handle(c), c.NextRef, m, c.Window, uint32(h.wall/1e6), exchange.GroupStart{
 		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
-	})}
+	}, h.origin(c))}
 	more := h.conns.More(c)
 	more.AddMember(n)
 	c.Displaced()

@@ -67,8 +67,9 @@ type Config struct {
 	Unhealthy linkhealth.Mode
 	Path      func(slot uint32) linkhealth.Path
 	Gate      *linkhealth.Gate
-	// Origin is the address for which a connection's sessions count, "" where it is exempt; nil:
-	// none count for any. It is asked once for a Hello with a session.
+	// Origin is the address for which a connection's sessions and groups count, "" where it is
+	// exempt; nil: none count for any. It is asked for a Hello with a session and a Subscribe with
+	// a group.
 	Origin func(slot uint32) string
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)

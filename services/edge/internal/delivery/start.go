@@ -48,7 +48,7 @@ type activation struct {
 	gen     uint32 // of the connection
 	sub     state.SubscriptionRef
 	placing starts.Placing[state.TrackRef]
-	asked   bool           // the heads were
+	heads   []exchange.Head
 	made    int            // places that have their track
 	joined  int            // topics of Pending.Heard that have it, too
 	heard   []*state.Topic // those, once it was answered
@@ -77,7 +77,7 @@ func (b *starter) begin(s *state.Subscription) {
 		b.lines[at] = l
 		b.turns.Push(l)
 	}
-	l.Push(&activation{hub: b.hub, c: s.Conn, gen: s.Conn.Gen, sub: s.Handle(), asked: len(s.Start.Heads) > 0})
+	l.Push(&activation{hub: b.hub, c: s.Conn, gen: s.Conn.Gen, sub: s.Handle(), heads: s.Start.Heads})
 	if s.Begins = true; s.Wildcard {
 		b.hub.wildcards.log.Add(s.Handle())
 	}
@@ -174,7 +174,7 @@ func (b *starter) becomeActive(j *activation, s *state.Subscription, n *int) boo
 	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
 	b.answerAt(s, j.placing.First)
 	if !s.Wildcard {
-		b.ownTrack(s, j.asked)
+		b.ownTrack(s, len(j.heads) > 0)
 	}
 	return true
 }
@@ -302,6 +302,10 @@ func (b *starter) undo(j *activation) (n int, done bool) {
 			j.c.Session.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
+	if j.c.Gen == j.gen {
+		b.hub.tidy(j.c, j.sub, j.heads)
+	}
+	j.heads = nil
 	return b.end(j, n)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // forgetPending gives back what was needed until the subscription was open.
@@ -101,7 +102,9 @@ func (h *Hub) join(s *state.Subscription, filter string) {
 func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 	s := c.SubByRef(e.Sub)
 	if s == nil || s.Dead || s.Pending == nil || s.Start == nil {
-		h.stats.StaleEvents++
+		if h.stats.StaleEvents++; s == nil || s.Dead {
+			h.tidy(c, s.Handle(), e.Heads)
+		}
 		return
 	}
 	bytes := len(e.Heads) * starts.HeadBytes
@@ -292,18 +295,36 @@ func (j *ending) dropFilter(h *Hub, s *state.Subscription) bool {
 		}
 		j.removal.Begin(&sess.Session, s.Filter(), w)
 	}
+	return h.takeOut(c, &j.removal, w)
+}
+
+// takeOut takes some positions out of the session that no filter of it wants, and reports whether
+// these were the last.
+func (h *Hub) takeOut(c *state.Conn, r *sessions.Removal, w *meshv1.SessionWrite) (done bool) {
 	var coming []string
 	h.addCost(c.Subs.Len())
 	for _, o := range c.Subs.All() {
-		if o != s && o.Kind == state.KindSession && !o.Open && !o.Dead {
+		if o.Kind == state.KindSession && !o.Open && !o.Dead {
 			coming = append(coming, o.Filter())
 		}
 	}
-	done := j.removal.Step(&sess.Session, w, coming, teardownSlice)
+	done = r.Step(&c.Session.Session, w, coming, teardownSlice)
 	if len(w.RemoveFilters)+len(w.RemoveTopics)+len(w.Cursors) > 0 {
 		h.mesh.Save(h.handle(c), 0, w, true)
 	}
 	return done
+}
+
+// tidy is takeOut of topics with which a subscription was to begin that is over, once its filter
+// has gone: what it had no position at yet, the session has still.
+func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head) {
+	if c.Session == nil || len(heads) == 0 {
+		return
+	}
+	gen, r := c.Gen, sessions.RemovalOf(heads)
+	h.rooms.jobs.Push(walk.Func(func() bool {
+		return c.Gen != gen || c.Phase != state.Open || over.Get() == nil && h.takeOut(c, &r, c.Session.Write())
+	}))
 }
 
 // dropTrack ends a track: nothing of it is sent any more.

@@ -32,6 +32,9 @@ type GroupJoin struct {
 	Window uint32
 	// Start of a group that does not exist yet.
 	Start GroupStart
+	// Origin is the client's address, for which a group counts that it makes; "": it has none that
+	// counts.
+	Origin string
 }
 
 // GroupStart is where a new group begins.

@@ -23,6 +23,8 @@ type Bounds struct {
 	// first member here, whether it is stored already or not: that is known once the store has been
 	// asked.
 	Rate int
+	// Address is how many groups the members of one address (GroupJoin.Origin) may have made here.
+	Address int
 }
 
 // Bytes that each thing takes that is kept, about, without what it points to.
@@ -40,14 +42,15 @@ const fullFor = time.Second
 // bounds is what is used of them.
 type bounds struct {
 	Bounds
-	rate   *quota.Rate[exchange.Conn]
-	memory quota.Memory
+	rate      *quota.Rate[exchange.Conn]
+	memory    quota.Memory
+	addresses quota.Share[string] // groups, by who has made them
 	// hungry are dispatchers, by slot, that keep messages out until memory comes free.
 	hungry walk.FIFO[uint32]
 }
 
 func newBounds(b Bounds) bounds {
-	return bounds{Bounds: b, rate: quota.NewRate[exchange.Conn](b.Rate), memory: quota.NewMemory(int64(b.Memory))}
+	return bounds{Bounds: b, rate: quota.NewRate[exchange.Conn](b.Rate), memory: quota.NewMemory(int64(b.Memory)), addresses: quota.NewShare[string](b.Address)}
 }
 
 // admits says why a connection may not become a member. Nothing is noted of who is refused, and the
@@ -71,11 +74,27 @@ func (g *Groups) admits(conn exchange.Conn, j *exchange.GroupJoin) error {
 		g.Stats.Overloaded.Add(1)
 		return code.Retry(wirev1.Code_CODE_OVERLOADED, fullFor, fmt.Sprintf("this edge has %d groups, which is the most", most))
 	}
+	if !g.bounds.addresses.Fits(j.Origin) {
+		g.Stats.AddressFull.Add(1)
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, fmt.Sprintf("clients of this address have made %d groups on this edge, which is the most (--address-groups)", g.bounds.Address))
+	}
 	if wait := g.bounds.rate.Take(conn, g.now); wait > 0 {
 		g.Stats.RateLimited.Add(1)
 		return code.Retry(wirev1.Code_CODE_RATE_LIMITED, max(wait, time.Millisecond), fmt.Sprintf("this connection has more than %d groups made in a second", g.bounds.Rate))
 	}
 	return nil
+}
+
+// pays has a group served in a connection's turns. From now on it counts for the connection's
+// address, where that has room for one more; else for the one that it has counted for so far, so
+// that no address has more than its share, whoever leaves it a group.
+func (g *Groups) pays(s *share, conn exchange.Conn, origin string) {
+	s.payer = conn
+	if origin != s.origin && g.bounds.addresses.Fits(origin) {
+		g.bounds.addresses.Remove(s.origin)
+		g.bounds.addresses.Add(origin)
+		s.origin = origin
+	}
 }
 
 // weigh counts what a dispatcher keeps by now, and notes whether it waits for memory.

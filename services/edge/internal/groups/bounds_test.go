@@ -70,6 +70,126 @@ func TestTooManyGroupsAreRefused(t *testing.T) {
 	})
 }
 
+// joinFrom is join of a client of an address, and its answer.
+func (c *crowd) joinFrom(conn, sub int, group, origin string) error {
+	c.JoinGroup(exchange.Conn{Slot: uint32(conn)}, uint32(sub), &exchange.GroupJoin{Group: group, Filter: "t/0", Window: 10, Origin: origin})
+	return c.told()
+}
+
+// wantAddressFull checks that a client is refused for its address, and leaves no trace.
+func (c *crowd) wantAddressFull(t *testing.T, origin string) {
+	t.Helper()
+	before := c.sizes()
+	err := code.From(c.joinFrom(90, 1, "one more", origin))
+	if err == nil || err.Code != wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS || !strings.Contains(err.Message, "--address-groups") {
+		t.Fatalf("%s is answered with %v", origin, err)
+	}
+	c.LeaveGroup(exchange.Conn{Slot: 90}, 1)
+	if after := c.sizes(); after != before {
+		t.Fatalf("%s were there, now %s", before, after)
+	}
+}
+
+// One address with many connections can't take the groups of all, and takes part in those of
+// others.
+func TestAnAddressHasItsShareOfTheGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, func(cfg *Config) { cfg.Bounds.Groups, cfg.Bounds.Address = 12, 3 })
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 3 {
+			must(c.joinFrom(i, 1, fmt.Sprint("x", i), "x"))
+		}
+		c.wantAddressFull(t, "x")
+		must(c.joinFrom(10, 1, "y", "y"))
+		must(c.joinFrom(0, 2, "y", "x"))
+		for i := range 4 { // exempt
+			must(c.joinFrom(11, i, fmt.Sprint("exempt", i), ""))
+		}
+		c.LeaveGroup(exchange.Conn{Slot: 1}, 1)
+		pass(2 * emptyFor)
+		must(c.joinFrom(1, 2, "again", "x"))
+		c.wantAddressFull(t, "x")
+		if n := c.Stats.AddressFull.Load(); n != 2 || c.Stats.Overloaded.Load() != 0 {
+			t.Errorf("%d refusals are counted", n)
+		}
+	})
+}
+
+// A group counts for the address of a member that is there. An address that has its share is not
+// given more, so two together have no more than two shares, whoever leaves its groups to whom.
+func TestAGroupCountsForWhoIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const share = 3
+		c := newCrowd(t, func(cfg *Config) { cfg.Bounds.Address = share })
+		hand := func(round int) { // x makes groups, and leaves them to y
+			for i := range share {
+				for conn, origin := range []string{"x", "y"} {
+					if err := c.joinFrom(conn, 10*round+i, fmt.Sprint(round, i), origin); err != nil {
+						t.Fatalf("round %d, %s: %v", round, origin, err)
+					}
+				}
+			}
+			for i := range share {
+				c.LeaveGroup(exchange.Conn{Slot: 0}, uint32(10*round+i))
+			}
+		}
+		hand(0)
+		c.wantAddressFull(t, "y")
+		hand(1)
+		c.wantAddressFull(t, "x")
+		c.wantAddressFull(t, "y")
+		for round := range 2 {
+			for i := range share {
+				c.LeaveGroup(exchange.Conn{Slot: 1}, uint32(10*round+i))
+			}
+		}
+		pass(2 * emptyFor)
+		c.do(func() {
+			if n := c.bounds.addresses.Len(); n != 0 {
+				t.Errorf("%d addresses are left", n)
+			}
+		})
+	})
+}
+
+// What is remembered of a group's ACKs is not forgotten because others ACK very much, and is
+// counted.
+func TestACKsOfAGroupAreNotForgottenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 16 << 20
+		c := newCrowd(t, func(cfg *Config) { cfg.Bounds.Memory = most })
+		c.fill(t, 12)
+		c.do(func() {
+			without := c.bounds.memory.Used()
+			remember := func(i, n int) *share {
+				s := c.groups[fmt.Sprint("g/t/", i)]
+				for seq := range uint64(n) {
+					c.remember(s, message{s.filter, 1, seq})
+				}
+				return s
+			}
+			early := remember(0, 200)
+			for i := range 10 {
+				remember(1+i, 100_000)
+			}
+			late := remember(11, 200)
+			for _, s := range []*share{early, late} {
+				if n := s.acked.Len(); n != 200 {
+					t.Errorf("%d of 200 ACKs of %s are remembered", n, s.name)
+				}
+			}
+			if used := c.bounds.memory.Used() - without; used != int64(c.acks.Used()) || used > most/ackedPart || used < most/ackedPart*9/10 {
+				t.Errorf("%d bytes are counted, %d used", used, c.acks.Used())
+			}
+		})
+	})
+}
+
 // A connection is charged for the groups that it has made when it asks, whether the store answers
 // or not, and others are not.
 func TestAConnectionHasGroupsMadeAtARate(t *testing.T) {

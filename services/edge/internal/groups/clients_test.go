@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
@@ -32,6 +33,40 @@ type clients struct {
 // client is a connection that is a member of the group.
 type client struct {
 	*membership.Member
+	key  string
+	life *life // nil: it has not been told that it has joined
+}
+
+// life of a membership.
+type life struct {
+	key         string
+	began, over time.Time // over is zero while it goes on
+}
+
+// endedByNewcomers reports whether a membership was ended for none that was there before, or was
+// until a moment ago.
+func (f *fleet) endedByNewcomers(l *life) bool {
+	for _, o := range f.lives {
+		if o.key != l.key && o.began.Before(l.began) && (o.over.IsZero() || time.Since(o.over) < 15*time.Second) {
+			return false
+		}
+	}
+	return true
+}
+
+// ends notes that a membership is over, and tells whether it should have gone on.
+func (c *clients) ends(m *client, conflict bool) {
+	f := c.p.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case m.life == nil || !m.life.over.IsZero():
+		return
+	case conflict && f.endedByNewcomers(m.life):
+		f.t.Errorf("%s: a member with the key %q, there for %v, was ended for newcomers", c.p.id, m.key, time.Since(m.life.began))
+	}
+	m.life.over = time.Now()
+	f.tell(message{}, "%s: a member with the key %q is over, conflict: %v", c.p.id, m.key, conflict)
 }
 
 const ackTimeout = 2 * time.Second
@@ -92,12 +127,14 @@ func (c *clients) Policy(string) *policy.Policy {
 func (c *clients) Acknowledged(*membership.Member, *exchange.Message) {}
 
 // join makes a client that lives so long; 0: as long as the process.
-func (c *clients) join(lives time.Duration) {
+func (c *clients) join(lives time.Duration) { c.joinKey(lives, "") }
+
+func (c *clients) joinKey(lives time.Duration, key string) {
 	c.do(func() {
 		c.slots++
 		conn := exchange.Conn{Slot: c.slots, Gen: 1}
-		m := c.room.Join(conn, 1, &wirev1.Subscribe{Id: 1, Group: "g", Filter: groupFilter, Ack: true}, 32, 0, exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST})
-		c.all[conn] = &client{m}
+		m := c.room.Join(conn, 1, &wirev1.Subscribe{Id: 1, Group: "g", GroupKey: key, Filter: groupFilter, Ack: true}, 32, 0, exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST}, "")
+		c.all[conn] = &client{Member: m, key: key}
 		if lives > 0 {
 			time.AfterFunc(lives, func() { c.do(func() { c.leave(conn) }) })
 		}
@@ -107,16 +144,43 @@ func (c *clients) join(lives time.Duration) {
 func (c *clients) leave(conn exchange.Conn) {
 	if m := c.all[conn]; m != nil {
 		delete(c.all, conn)
+		c.ends(m, false)
 		m.Leave()
 	}
+}
+
+// joined notes that a client was told that it is a member.
+func (c *clients) joined(conn exchange.Conn) {
+	m := c.all[conn]
+	if m == nil {
+		return
+	}
+	f := c.p.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.life = &life{key: m.key, began: time.Now()}
+	f.lives = append(f.lives, m.life)
+	f.tell(message{}, "%s: a member with the key %q has joined", c.p.id, m.key)
 }
 
 func (c *clients) post(e exchange.Event) {
 	switch e := e.(type) {
 	case exchange.Assigned:
 		c.do(func() { c.assigned(e) })
+	case exchange.GroupEnded:
+		c.do(func() {
+			if m := c.all[e.Conn]; m != nil {
+				c.ends(m, true)
+			}
+			c.leave(e.Conn)
+		})
 	case exchange.GroupJoined:
-		if e.Err != nil { // it comes again
+		switch code.Of(e.Err) {
+		case wirev1.Code_CODE_OK:
+			c.do(func() { c.joined(e.Conn) })
+		case wirev1.Code_CODE_CONFLICT:
+			c.do(func() { c.leave(e.Conn) })
+		default: // it comes again
 			c.do(func() { c.leave(e.Conn) })
 			c.join(0)
 		}

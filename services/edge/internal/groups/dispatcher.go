@@ -32,10 +32,12 @@ type dispatcher struct {
 	conn       exchange.Conn // as the mesh knows it
 	key        string
 	generation uint64
-	began      time.Time // the zero of the core's time
-	until      time.Time // the lease's end
-	granted    *meshv1.AttachSessionResponse
-	start      exchange.GroupStart
+	// oldest is the lowest generation under which a member with the key became one.
+	oldest  uint64
+	began   time.Time // the zero of the core's time
+	until   time.Time // the lease's end
+	granted *meshv1.AttachSessionResponse
+	start   exchange.GroupStart
 	// when the heads, which could not be had, are asked for again; zero: they are waited for, or
 	// there
 	joinAt time.Time
@@ -75,14 +77,14 @@ func (d *dispatcher) since(now time.Time) time.Duration { return now.Sub(d.began
 func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked time.Time) {
 	g.lastSlot++
 	d := &dispatcher{
-		of: s, conn: exchange.Conn{Loop: g.cfg.Loop, Slot: g.lastSlot, Gen: 1}, generation: granted.GetGeneration(), granted: granted,
+		of: s, conn: exchange.Conn{Loop: g.cfg.Loop, Slot: g.lastSlot, Gen: 1}, generation: granted.GetGeneration(), oldest: granted.GetGeneration(), granted: granted,
 		began: g.now, until: asked.Add(g.cfg.Lease), renewAt: g.renewAt(asked),
 	}
 	d.timed.Of, d.renewal.Of = d, d
 	var first *member
 	for _, m := range s.members {
-		// one that has joined says what the group's key is, whatever newcomers want
-		if first == nil || m.joined && !first.joined || m.joined == first.joined && m.id < first.id {
+		// who is a member already says what the group's key is, whatever newcomers want
+		if first == nil || m.before(first) {
 			first = m
 		}
 	}
@@ -172,6 +174,10 @@ func (g *Groups) stored(d *dispatcher, err error) {
 	default:
 		d.open = true
 		waiting := d.waiting
+		if d.isLate(waiting) {
+			g.giveWay(d)
+			return
+		}
 		d.waiting = nil
 		for _, o := range d.ownFirst(waiting) {
 			g.fromMember(o.edge, o.op)
@@ -206,6 +212,44 @@ func (d *dispatcher) ownFirst(words []said) []said {
 		}
 	}
 	return append(own, rest...)
+}
+
+// isLate reports whether somebody who waits became a member before all who want the dispatcher's
+// key, and wants another one.
+func (d *dispatcher) isLate(words []said) bool {
+	own, other := d.oldest, d.oldest
+	for _, o := range words {
+		j := o.op.GetJoin()
+		switch since := j.GetSince(); {
+		case since == 0:
+		case j.GetKey() == d.key:
+			own = min(own, since)
+		default:
+			other = min(other, since)
+		}
+	}
+	return other < own
+}
+
+// giveWay ends those who want the dispatcher's key, and hands the group over: others, who want
+// another one, were its members before. The dispatcher was given its lease for a newcomer, while
+// their edges had not asked for it yet.
+func (g *Groups) giveWay(d *dispatcher) {
+	for _, id := range d.core.MemberIDs() {
+		g.refuseKey(d, id)
+	}
+	for _, o := range d.waiting {
+		if j := o.op.GetJoin(); j != nil && j.GetKey() == d.key {
+			g.refuseKey(d, assignment.MemberID{Edge: o.edge, ID: o.op.GetMember()})
+		}
+	}
+	g.release(d)
+}
+
+// refuseKey tells a member that others, who stay, want another key.
+func (g *Groups) refuseKey(d *dispatcher, id assignment.MemberID) {
+	answer := &meshv1.GroupJoined{Code: errOtherKey.Code, Reason: errOtherKey.Message}
+	g.send(id.Edge, &meshv1.GroupOp{Group: d.of.group, Filter: d.of.filter, Member: id.ID, Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
 }
 
 // wait keeps a word for when the dispatcher is open. Who leaves before has not been.
@@ -254,25 +298,31 @@ func (g *Groups) fromMember(edge string, op *meshv1.GroupOp) {
 	}
 }
 
-// admit makes a member.
+// admit makes a member. Of members with different keys those stay who have been members for
+// longest. Who does not say since when counts as a newcomer, and newcomers end nobody.
 func (g *Groups) admit(d *dispatcher, edge string, op *meshv1.GroupOp) {
+	id := assignment.MemberID{Edge: edge, ID: op.GetMember()}
 	j := op.GetJoin()
-	answer := &meshv1.GroupJoined{}
+	since := j.GetSince()
 	switch {
 	case j.GetKey() == d.key:
-		d.core.Join(assignment.MemberID{Edge: edge, ID: op.GetMember()}, j)
+		if since > 0 {
+			d.oldest = min(d.oldest, since)
+		}
+		d.core.Join(id, j)
 		if len(j.GetHeld()) > 0 {
 			d.auditAt = sooner(d.auditAt, g.now.Add(time.Duration(assignment.AskAfter)))
 		}
+		answer := &meshv1.GroupJoined{Generation: d.generation}
 		answer.Epoch, answer.Head = d.core.Head(d.of.filter)
-	case d.core.Members() == 0: // nobody is left who wanted the other key
-		g.release(d)
+		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
+	case d.core.Members() == 0, since > 0 && since < d.oldest:
+		// nobody is left who wanted the other key, or is to be
+		g.giveWay(d)
 		g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Op: &meshv1.GroupOp_Gone{Gone: &meshv1.GroupGone{}}}, nil)
-		return
 	default:
-		answer.Code, answer.Reason = errOtherKey.Code, errOtherKey.Message
+		g.refuseKey(d, id)
 	}
-	g.send(edge, &meshv1.GroupOp{Group: op.GetGroup(), Filter: op.GetFilter(), Member: op.GetMember(), Op: &meshv1.GroupOp_Joined{Joined: answer}}, nil)
 }
 
 // advance tells the core the time. Without a lease, or before it is open, nothing is assigned.

@@ -37,6 +37,7 @@ type fleet struct {
 	first     map[message]bool // delivered as if for the first time
 	began     time.Time
 	story     []event // what happened, to be told where something is missing
+	lives     []*life // of all memberships
 }
 
 // lease is what the store has of the group.
@@ -194,6 +195,9 @@ func (p *process) kill() {
 	p.f.mu.Unlock()
 	p.wake()
 	p.loop.stop()
+	for _, m := range p.loop.all {
+		p.loop.ends(m, false)
+	}
 	if err := p.work.Stop(context.Background()); err != nil {
 		p.f.t.Error(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/acked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -120,8 +121,7 @@ type Groups struct {
 	neighbours map[string]*neighbour // other edges
 	owners     map[string]*owner     // of leases
 	local      []func()              // what this edge says to itself, in order
-	// ackedHere counts what all groups remember of ACKs.
-	ackedHere int
+	acks       *acked.Book           // remembered, of all groups
 
 	dispatchers map[uint32]*dispatcher
 	releasing   map[uint32]*share // by the slot of the dispatcher that hands over
@@ -146,9 +146,9 @@ type timed interface{ tend(g *Groups) }
 type Stats struct {
 	// Groups, Dispatchers and Members here now, and the Memory that they take, in bytes.
 	Groups, Dispatchers, Members, Memory atomic.Int64
-	// Overloaded and RateLimited joins were refused. MemoryWaits is how often a dispatcher kept
-	// messages out until memory comes free.
-	Overloaded, RateLimited, MemoryWaits atomic.Uint64
+	// Overloaded and RateLimited joins were refused, and those AddressFull because of their
+	// address. MemoryWaits is how often a dispatcher kept messages out until memory comes free.
+	Overloaded, RateLimited, AddressFull, MemoryWaits atomic.Uint64
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
 	// NoMember ephemeral ones that went to nobody; TooMany ephemeral ones were of a topic of which
 	// very many waited for very many groups.
@@ -168,12 +168,14 @@ func New(cfg Config) *Groups {
 	if cfg.Owner == nil {
 		cfg.Owner = func(string, string) string { return "" }
 	}
-	return &Groups{
+	g := &Groups{
 		cfg: cfg, began: time.Now(), ops: serial.New(), work: lifecycle.NewGroup(context.Background()), groups: map[string]*share{}, members: map[memberKey]*member{}, byID: map[uint64]*member{},
 		links: map[string]*link{}, heard: map[string]*heard{}, dead: map[string]time.Time{}, neighbours: map[string]*neighbour{}, owners: map[string]*owner{},
 		dispatchers: map[uint32]*dispatcher{}, releasing: map[uint32]*share{}, hearing: newHearing(), bounds: newBounds(cfg.Bounds),
 		lastID: cfg.Incarnation, // so that the numbers of an earlier process don't come again
 	}
+	g.acks = acked.NewBook(cfg.Bounds.Memory/ackedPart, g.bounds.memory.Add)
+	return g
 }
 
 // Start begins to serve.

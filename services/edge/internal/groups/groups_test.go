@@ -45,6 +45,9 @@ type world struct {
 	deaf map[uint32]int
 	// nil, or the edges that know of ACKs: what one that lives knows must not come again
 	know map[uint64]string
+	// cut are edges that the store does not answer, former those of an earlier version.
+	cut, former map[string]bool
+	told        map[uint32][]wirev1.Code // what members were told of their membership, by slot
 }
 
 // edge is what is around the Groups of one.
@@ -60,7 +63,7 @@ const topicName = "room/1"
 
 func newWorld(t *testing.T, seed uint64, loss float64, edges ...string) *world {
 	w := &world{
-		t: t, rand: rand.New(rand.NewPCG(seed, 2)), loss: loss, edges: map[string]*edge{}, acked: map[uint64]bool{}, first: map[uint64]bool{}, filters: map[string]bool{},
+		t: t, rand: rand.New(rand.NewPCG(seed, 2)), loss: loss, edges: map[string]*edge{}, acked: map[uint64]bool{}, first: map[uint64]bool{}, filters: map[string]bool{}, told: map[uint32][]wirev1.Code{},
 	}
 	for i, id := range edges {
 		e := &edge{w: w, id: id, want: map[exchange.Conn]bool{}}
@@ -103,7 +106,7 @@ func (w *world) request(ctx context.Context, to string, frame []byte) ([]byte, e
 		return nil, errors.New("lost")
 	}
 	answer := make(chan []byte, 1)
-	w.edges[to].Receive(frame, func(b []byte) error {
+	w.edges[to].Receive(w.asFormer(frame), func(b []byte) error {
 		answer <- b
 		return nil
 	})
@@ -124,7 +127,7 @@ func (e *edge) AttachSession(_ context.Context, req *meshv1.AttachSessionRequest
 	defer w.mu.Unlock()
 	now := time.Now()
 	switch {
-	case e.gone:
+	case e.gone, w.cut[e.id]:
 		return nil, errors.New("no store")
 	case req.GetPeek(), w.holder != "" && w.holder != e.id && now.Before(w.until):
 		return &meshv1.AttachSessionResponse{PreviousEdge: w.holder}, nil
@@ -147,7 +150,7 @@ func (e *edge) RenewLeases(_ context.Context, req *meshv1.RenewLeasesRequest) *m
 	defer w.mu.Unlock()
 	c := wirev1.Code_CODE_OK
 	switch {
-	case e.gone:
+	case e.gone, w.cut[e.id]:
 		c = wirev1.Code_CODE_UNAVAILABLE
 	case req.GetLeases()[0].GetGeneration() != w.generation:
 		c = wirev1.Code_CODE_SESSION_TAKEN_OVER
@@ -219,16 +222,25 @@ func (e *edge) Save(conn exchange.Conn, ref uint32, s *meshv1.SessionWrite, _ bo
 // Post is what a loop is told: a member ACKs, but for every seventh message, which it lets time out
 // once.
 func (e *edge) Post(_ uint16, ev exchange.Event) {
-	a, ok := ev.(exchange.Assigned)
-	if !ok {
-		return
-	}
 	w := e.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.gone {
 		return
 	}
+	switch ev := ev.(type) {
+	case exchange.GroupJoined:
+		w.told[ev.Conn.Slot] = append(w.told[ev.Conn.Slot], code.Of(ev.Err))
+	case exchange.GroupEnded:
+		w.told[ev.Conn.Slot] = append(w.told[ev.Conn.Slot], ev.Code)
+	case exchange.Assigned:
+		e.assigned(ev)
+	}
+}
+
+// assigned is Post of messages; mu is held.
+func (e *edge) assigned(a exchange.Assigned) {
+	w := e.w
 	if n, ok := w.deaf[a.Conn.Slot]; ok {
 		w.deaf[a.Conn.Slot] = n + len(a.Messages)
 		go e.unread(a)
@@ -298,9 +310,11 @@ func (w *world) publish(n int) {
 	}
 }
 
-func (w *world) join(edge string, slot uint32) {
+func (w *world) join(edge string, slot uint32) { w.joinKey(edge, slot, "") }
+
+func (w *world) joinKey(edge string, slot uint32, key string) {
 	w.edges[edge].JoinGroup(exchange.Conn{Slot: slot}, 1, &exchange.GroupJoin{
-		Group: "g", Filter: topicName, Window: 5, Start: exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST},
+		Group: "g", Filter: topicName, Key: key, Window: 5, Start: exchange.GroupStart{Mode: wirev1.Start_START_EARLIEST},
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/acked"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/assignment"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/pace"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
@@ -18,6 +19,7 @@ type share struct {
 	name          string // of the session
 	group, filter string
 	payer         exchange.Conn      // for which it was made here
+	origin        string             // the address that it counts for, or ""
 	members       map[uint64]*member // here
 	timed         pace.Timed[timed]
 	// open is how many of them have joined, key is their group_key.
@@ -30,7 +32,7 @@ type share struct {
 	releasing  uint32
 	dispatcher *dispatcher
 	forgotten  bool        // by the dispatcher, which is to hear of the members anew
-	acked      []ackedOnce // not long ago, by members here, the oldest first
+	acked      acked.Group // not long ago, by members here
 	forgetAt   time.Time   // when the oldest of them are forgotten
 }
 
@@ -48,6 +50,9 @@ type member struct {
 	window uint32
 	timed  pace.Timed[timed] // until its client has been told
 	joined bool              // its client has been told
+	// since is the generation of the dispatcher that made it a member first; 0: it is none yet. 1:
+	// the dispatcher's edge was of a version that does not say.
+	since uint64
 	// introduced is the edge that was told of it last, as the one that dispatches.
 	introduced string
 	// has is what was assigned to it and is not settled, settled what the dispatcher was told and
@@ -79,9 +84,11 @@ func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin
 			return
 		}
 		g.lastID++
-		m := &member{
-			memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, has: map[message]held{}, of: g.share(j.Group, j.Filter, conn),
+		s := g.share(j.Group, j.Filter, conn)
+		if len(s.members) == 0 {
+			g.pays(s, conn, j.Origin)
 		}
+		m := &member{memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, has: map[message]held{}, of: s}
 		m.timed.Of = m
 		g.members[m.memberKey], g.byID[m.id], m.of.members[m.id] = m, m, m
 		g.bounds.memory.Add(m.weight())
@@ -161,7 +168,7 @@ func (g *Groups) drop(m *member) {
 	}
 	if m.conn == m.of.payer { // its turn ends with it
 		for _, o := range m.of.members {
-			m.of.payer = o.conn
+			g.pays(m.of, o.conn, o.join.Origin)
 			break
 		}
 	}
@@ -245,13 +252,21 @@ func (m *member) op(op isGroupOp) *meshv1.GroupOp {
 // isGroupOp is one of the messages of GroupOp.op.
 type isGroupOp any
 
+// before reports whether a member was one before another; of newcomers, whether it came first.
+func (m *member) before(other *member) bool {
+	if m.since == other.since {
+		return m.id < other.id
+	}
+	return other.since == 0 || m.since != 0 && m.since < other.since
+}
+
 // introduce tells the dispatcher of a member, of all that it has, and of what was ACKed here.
-func (g *Groups) introduce(m *member, acked []*meshv1.GroupAcked) {
+func (g *Groups) introduce(m *member, seqs []*meshv1.GroupAcked) {
 	if m.of.at == "" {
 		return
 	}
 	m.introduced = m.of.at
-	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: acked}
+	j := &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Settled: m.settled, Acked: seqs, Since: m.since}
 	var last *meshv1.GroupSettle
 	if n := len(m.settled); n > 0 {
 		last = m.settled[n-1]
@@ -283,7 +298,8 @@ func (g *Groups) share(name, filter string, payer exchange.Conn) *share {
 // forget drops a group that this edge has nothing to do with.
 func (g *Groups) forget(s *share) {
 	if len(s.members) == 0 && s.dispatcher == nil && !s.asking && s.releasing == 0 {
-		g.ackedHere -= len(s.acked)
+		g.acks.Drop(&s.acked)
+		g.bounds.addresses.Remove(s.origin)
 		g.due.Set(&s.timed, time.Time{})
 		g.setAt(s, "")
 		g.bounds.memory.Add(-s.weight())
@@ -318,7 +334,7 @@ func (g *Groups) planShare(s *share) {
 			at = g.now
 		}
 	}
-	if len(s.acked) > 0 {
+	if s.acked.Len() > 0 {
 		at = sooner(at, s.forgetAt)
 	}
 	g.due.Set(&s.timed, at)
@@ -358,13 +374,13 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 
 func (g *Groups) introduceAll(s *share) {
 	s.forgotten = false
-	acked := s.remembered()
+	seqs := s.acked.Seqs()
 	for _, joined := range [...]bool{true, false} {
 		// newcomers decide nothing for those that have joined
 		for _, m := range s.members {
 			if m.joined == joined {
-				g.introduce(m, acked)
-				acked = nil
+				g.introduce(m, seqs)
+				seqs = nil
 			}
 		}
 	}
@@ -398,7 +414,7 @@ func (g *Groups) fromDispatcher(edge string, op *meshv1.GroupOp) {
 		g.delivered(m, o.Deliver)
 	case *meshv1.GroupOp_Ask:
 		if m != nil {
-			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn()}}), nil)
+			g.send(edge, m.op(&meshv1.GroupOp_Join{Join: &meshv1.GroupJoin{Window: m.window, Key: m.join.Key, Held: m.held(), Asked: o.Ask.GetTurn(), Since: m.since}}), nil)
 		}
 	}
 }
@@ -407,6 +423,9 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 	switch {
 	case j.GetCode() != wirev1.Code_CODE_OK && m.joined:
 		g.cfg.Mesh.Post(m.conn.Loop, exchange.GroupEnded{Conn: m.conn, Sub: m.sub, Code: j.GetCode(), Reason: j.GetReason()})
+		if m.of.at != "" { // the group goes on without it
+			g.drop(m)
+		}
 	case j.GetCode() != wirev1.Code_CODE_OK:
 		why := code.New(j.GetCode(), j.GetReason())
 		if why.Code == wirev1.Code_CODE_OVERLOADED {
@@ -414,7 +433,7 @@ func (g *Groups) answered(m *member, j *meshv1.GroupJoined) {
 		}
 		g.refuse(m, why)
 	case !m.joined:
-		m.joined = true
+		m.joined, m.since = true, max(j.GetGeneration(), 1)
 		m.of.open++
 		m.of.key = m.join.Key
 		g.due.Set(&m.timed, time.Time{})

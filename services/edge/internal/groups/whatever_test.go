@@ -12,7 +12,8 @@ import (
 var fleets = flag.Int("fleets", 8, "how many fleets TestWhateverDies plays")
 
 // Whatever dies, freezes or is out of reach, and however long, every message is ACKed soon after
-// that is over, and no dispatcher takes anything for assigned that no member has.
+// that is over, no dispatcher takes anything for assigned that no member has, and no member is
+// ended for newcomers who want another key.
 func TestWhateverDies(t *testing.T) {
 	for seed := range uint64(*fleets) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -30,7 +31,11 @@ func trouble(t *testing.T, f *fleet) {
 		f.publish(fmt.Sprint("room/", int(f.upTo(2))), !f.chance(0.02))
 		pass(f.upTo(40 * time.Millisecond))
 		if now := time.Now(); now.After(joinAt) {
-			f.process(edges[f.upTo(2)]).loop.join(f.upTo(3 * time.Second))
+			key := ""
+			if f.chance(0.2) {
+				key = "topic"
+			}
+			f.process(edges[f.upTo(2)]).loop.joinKey(f.upTo(3*time.Second), key)
 			joinAt = now.Add(f.upTo(500 * time.Millisecond))
 		}
 		if now := time.Now(); now.After(faultAt) {
@@ -44,8 +49,18 @@ func trouble(t *testing.T, f *fleet) {
 	f.mu.Unlock()
 	for _, id := range edges {
 		c := f.process(id).loop
-		c.do(func() { c.ordered = true })
-		c.join(0)
+		c.do(func() {
+			c.ordered = true
+			for conn, m := range c.all {
+				if m.key != "" {
+					c.leave(conn)
+				}
+			}
+		})
+	}
+	pass(5 * time.Second)
+	for _, id := range edges {
+		f.process(id).loop.join(0)
 	}
 	pass(5 * time.Second)
 	for i := range 3 { // shows what was lost live

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
@@ -17,7 +18,13 @@ type Removal struct {
 	topics  []string
 	removed bool // the session does not have the filter any more
 	search  walk.Search
+	heads   []exchange.Head // of further topics
+	quiet   bool            // positions that stay are stored as they are
 }
+
+// RemovalOf is about topics with which a subscription was to begin. Where another filter wants one,
+// nothing has changed.
+func RemovalOf(heads []exchange.Head) Removal { return Removal{heads: heads, quiet: true} }
 
 // Add notes a topic that the subscription alone had a position at.
 func (r *Removal) Add(topic string) { r.topics = append(r.topics, topic) }
@@ -36,8 +43,15 @@ func (r *Removal) Begin(s *Session, filter string, w *meshv1.SessionWrite) {
 // Step looks at some of the topics, about as many as were said, and reports whether these were the
 // last. coming are filters that the session is about to have.
 func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, coming []string, most int) (done bool) {
-	for n := 0; n < most && len(r.topics) > 0; n++ {
+	for n := 0; n < most && len(r.topics)+len(r.heads) > 0; n++ {
+		if len(r.topics) == 0 {
+			r.topics, r.heads = append(r.topics, r.heads[0].Topic), r.heads[1:]
+		}
 		at := r.topics[0]
+		if !s.Has(at) { // another position has taken it up
+			r.topics, r.search = r.topics[1:], walk.Search{}
+			continue
+		}
 		wanted, done, cost := r.search.Step(len(s.Filters)+len(coming), func(i int) bool {
 			if i < len(coming) {
 				return topic.Match(coming[i], at)
@@ -50,7 +64,7 @@ func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, coming []string, most
 		}
 		r.topics = r.topics[1:]
 		switch cur := s.cursors[at]; {
-		case cur == nil: // another position has taken it up
+		case wanted && r.quiet:
 		case wanted:
 			w.Cursors = append(w.Cursors, cur) // another filter of the session goes on from here
 		default:
@@ -58,5 +72,5 @@ func (r *Removal) Step(s *Session, w *meshv1.SessionWrite, coming []string, most
 			w.RemoveTopics = append(w.RemoveTopics, at)
 		}
 	}
-	return len(r.topics) == 0
+	return len(r.topics)+len(r.heads) == 0
 }

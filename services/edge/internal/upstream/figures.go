@@ -106,6 +106,7 @@ func (m *Mesh) Figures() []Figure {
 		gauge("group_memory_bytes", "Bytes that groups keep on this edge, about.", float64(gs.Memory.Load())),
 		coded("group_refused_total", "Subscriptions that groups of this edge had no room for, by reason.", wirev1.Code_CODE_OVERLOADED, gs.Overloaded.Load()),
 		coded("group_refused_total", "Subscriptions that groups of this edge had no room for, by reason.", wirev1.Code_CODE_RATE_LIMITED, gs.RateLimited.Load()),
+		coded("group_refused_total", "Subscriptions that groups of this edge had no room for, by reason.", wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, gs.AddressFull.Load()),
 		count("group_memory_waits_total", "Times that a group kept messages out until group memory came free.", gs.MemoryWaits.Load()),
 		gauge("group_dispatchers", "Groups (shared subscriptions) that this edge dispatches for.", float64(gs.Dispatchers.Load())),
 		gauge("group_members", "Members of groups on this edge.", float64(gs.Members.Load())),

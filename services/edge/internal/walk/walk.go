@@ -39,6 +39,12 @@ func (c *Cost) Slice(most int) func(yield func() bool) {
 // Job is something long: Step does one slice of it and reports whether it is done.
 type Job interface{ Step() (done bool) }
 
+// Func is a Job of one function.
+type Func func() (done bool)
+
+// Step implements Job.
+func (f Func) Step() (done bool) { return f() }
+
 // StepUnits is what one step of a job counts for.
 const StepUnits = 64
 

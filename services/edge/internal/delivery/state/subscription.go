@@ -69,8 +69,13 @@ type SubscriptionRef struct {
 	gen uint32
 }
 
-// Handle may outlive the subscription.
-func (s *Subscription) Handle() SubscriptionRef { return SubscriptionRef{s, s.Gen} }
+// Handle may outlive the subscription; that of nil finds none.
+func (s *Subscription) Handle() SubscriptionRef {
+	if s == nil {
+		return SubscriptionRef{}
+	}
+	return SubscriptionRef{s, s.Gen}
+}
 
 // Get finds the subscription.
 func (r SubscriptionRef) Get() *Subscription {

@@ -188,6 +188,15 @@ func (c *Core) Stats() Stats { return c.stats }
 // Members now.
 func (c *Core) Members() int { return len(c.members) }
 
+// MemberIDs of the members, in any order.
+func (c *Core) MemberIDs() []MemberID {
+	out := make([]MemberID, 0, len(c.members))
+	for id := range c.members {
+		out = append(out, id)
+	}
+	return out
+}
+
 // Waiting messages that no member has.
 func (c *Core) Waiting() int { return c.queued }
 

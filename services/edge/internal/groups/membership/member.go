@@ -61,9 +61,9 @@ type Assigned struct {
 	State   State
 }
 
-// Join makes a member of a Subscribe that was found good, with a window of at most window. The
-// dispatcher's answer is GroupJoined.
-func (g *Groups) Join(conn exchange.Conn, ref uint32, m *wirev1.Subscribe, window, since uint32, start exchange.GroupStart) *Member {
+// Join makes a member of a Subscribe that was found good, with a window of at most window. origin
+// is its client's address, as in GroupJoin. The dispatcher's answer is GroupJoined.
+func (g *Groups) Join(conn exchange.Conn, ref uint32, m *wirev1.Subscribe, window, since uint32, start exchange.GroupStart, origin string) *Member {
 	n := &Member{
 		Conn: conn, ID: m.GetId(), Ref: ref, Group: m.GetGroup(), Filter: m.GetFilter(), ACK: m.GetAck(), Since: since,
 		groups: g, window: min(window, maxWindow), policies: g.policies,
@@ -72,7 +72,7 @@ func (g *Groups) Join(conn exchange.Conn, ref uint32, m *wirev1.Subscribe, windo
 		n.window = min(w, n.window)
 	}
 	g.list(n)
-	g.mesh.JoinGroup(conn, ref, &exchange.GroupJoin{Group: n.Group, Filter: n.Filter, Key: m.GetGroupKey(), Window: n.window, Start: start})
+	g.mesh.JoinGroup(conn, ref, &exchange.GroupJoin{Group: n.Group, Filter: n.Filter, Key: m.GetGroupKey(), Window: n.window, Start: start, Origin: origin})
 	return n
 }
 

@@ -42,7 +42,7 @@ type world struct {
 func newWorld(t *testing.T, ack bool) *world {
 	w := &world{t: t, d: &dispatcher{}}
 	w.g = New(w.d, w.d, &w.jobs, &walk.Cost{})
-	w.m = w.g.Join(exchange.Conn{}, 1, &wirev1.Subscribe{Id: 7, Group: "g", Filter: "room/+", Ack: ack}, 4, 0, exchange.GroupStart{})
+	w.m = w.g.Join(exchange.Conn{}, 1, &wirev1.Subscribe{Id: 7, Group: "g", Filter: "room/+", Ack: ack}, 4, 0, exchange.GroupStart{}, "192.0.2.1")
 	w.m.Opened()
 	return w
 }

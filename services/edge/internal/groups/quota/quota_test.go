@@ -69,3 +69,32 @@ func TestNewcomersLeaveRoom(t *testing.T) {
 		t.Error("no bound is one")
 	}
 }
+
+func TestEachHasAShare(t *testing.T) {
+	s := NewShare[string](2)
+	for _, k := range []string{"a", "a", "b", "", "", ""} {
+		if !s.Fits(k) {
+			t.Errorf("%q has no room", k)
+		}
+		s.Add(k)
+	}
+	if s.Fits("a") || !s.Fits("b") || !s.Fits("") || s.Len() != 2 {
+		t.Errorf("a has room: %v, b: %v, who has no name: %v; %d are known", s.Fits("a"), s.Fits("b"), s.Fits(""), s.Len())
+	}
+	for _, k := range []string{"a", "", "b"} {
+		s.Remove(k)
+	}
+	if !s.Fits("a") || s.Len() != 1 {
+		t.Errorf("once one is gone, a has room: %v; %d are known", s.Fits("a"), s.Len())
+	}
+	if s.Remove("a"); s.Len() != 0 {
+		t.Errorf("%d are known that have nothing", s.Len())
+	}
+	none := NewShare[int](0)
+	for range 10 {
+		none.Add(1)
+	}
+	if none.Remove(1); !none.Fits(1) || none.Len() != 0 {
+		t.Error("no limit is one")
+	}
+}
