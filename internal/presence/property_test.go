@@ -19,6 +19,9 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 		w := newWorld(t, seed, "room/#", "room/1", "room/2", "room/3")
 		w.loss = seed%3 > 0
 		w.part = []int{1, 3, partSize}[seed/3%3]
+		if seed%2 > 0 { // anything happens between two steps of a walk or a snapshot
+			w.slow, w.look = 1+int(seed/2%3), 1
+		}
 		for i := range 3 {
 			w.start(fmt.Sprint("e", i))
 		}
@@ -29,7 +32,7 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 				w.pass(time.Duration(w.rnd.IntN(5000)) * time.Millisecond)
 			}
 		}
-		w.loss, w.blind = false, false
+		w.loss, w.blind, w.slow = false, false, 0
 		for _, e := range w.edges {
 			e.cut = false
 		}

@@ -1,6 +1,8 @@
 package presence
 
 import (
+	"slices"
+
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -8,14 +10,15 @@ import (
 
 // reported is the set of members of one filter.
 type reported struct {
-	filter      string
-	walk        uint64
-	walking     map[int]bool // loops that have not come to the end of the walk
-	walked      bool         // every loop has once
-	members     map[uint64][]*entry
-	memberCount int
-	changes     []*meshv1.PresenceChange // not passed on yet
-	watches     map[*watch]struct{}
+	filter  string
+	walk    uint64
+	walking map[int]bool // loops that have not come to the end of the walk
+	walked  bool         // every loop has once
+	members map[uint64][]*entry
+	// the same, in no order, each knows its place: for walks in steps
+	all     []*entry
+	changes []*meshv1.PresenceChange // not passed on yet
+	watches map[*watch]struct{}
 }
 
 // entry is a member, and the walk in which it was seen last.
@@ -23,7 +26,7 @@ type entry struct {
 	m    *Member
 	walk uint64
 	loop int
-	gone bool
+	at   int // in reported.all
 }
 
 func (r *Reporter) addFilter(filter string) *reported {
@@ -60,7 +63,7 @@ func (r *Reporter) removeFilter(f *reported) {
 	if delete(r.filters, f.filter); topic.IsFilter(f.filter) {
 		r.wild.Remove(f.filter, f)
 	}
-	r.members -= f.memberCount
+	r.members -= len(f.all)
 	for loop := range r.cfg.Loops {
 		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter})
 	}
@@ -103,7 +106,7 @@ func (r *Reporter) addMember(f *reported, loop int, c *Change) {
 			return
 		}
 	}
-	if f.memberCount == r.cfg.MaxMembers {
+	if len(f.all) == r.cfg.MaxMembers {
 		for w := range f.watches {
 			r.refuse(w.watchKey, w.ask, wirev1.Code_CODE_MEMORY_BUDGET)
 			delete(r.watches, w.watchKey)
@@ -111,8 +114,8 @@ func (r *Reporter) addMember(f *reported, loop int, c *Change) {
 		r.removeFilter(f)
 		return
 	}
-	f.members[id] = append(f.members[id], &entry{m: c.Member, walk: c.Walk, loop: loop})
-	f.memberCount++
+	e := &entry{m: c.Member, walk: c.Walk, loop: loop, at: len(f.all)}
+	f.members[id], f.all = append(f.members[id], e), append(f.all, e)
 	r.members++
 	r.queueChange(f, &meshv1.PresenceChange{Member: c.Member})
 }
@@ -142,7 +145,6 @@ func (r *Reporter) removeConnection(f *reported, connection uint64) {
 func (r *Reporter) removeEntry(f *reported, connection uint64, i int) {
 	es := f.members[connection]
 	e := es[i]
-	e.gone = true
 	r.queueChange(f, &meshv1.PresenceChange{Left: true, Member: &Member{Topic: e.m.GetTopic(), ConnectionId: connection}})
 	es[i] = es[len(es)-1]
 	es[len(es)-1] = nil
@@ -151,27 +153,58 @@ func (r *Reporter) removeEntry(f *reported, connection uint64, i int) {
 	} else {
 		f.members[connection] = es
 	}
-	f.memberCount--
+	last := len(f.all) - 1
+	f.all[e.at], f.all[last].at = f.all[last], e.at
+	f.all[last] = nil
+	f.all = f.all[:last]
 	r.members--
 }
 
-// endWalk ends a loop's walk: members that the loop did not report have left.
+// endWalk ends a loop's walk, in steps: members that the loop did not report have left.
 func (r *Reporter) endWalk(f *reported, loop int, walk uint64) {
 	if walk != f.walk || !f.walking[loop] {
 		return
 	}
-	delete(f.walking, loop)
-	for id, es := range f.members {
-		for i := len(es) - 1; i >= 0; i-- {
-			if es[i].loop == loop && es[i].walk < walk {
-				r.removeEntry(f, id, i)
-				es = f.members[id]
-			}
+	f.walking[loop] = false // until it is looked at whom it did not report
+	r.tasks = append(r.tasks, &walkEnd{f: f, loop: loop, walk: walk, left: len(f.all)})
+}
+
+// membersOfStep is how many members one step looks at, whether they have left.
+const membersOfStep = 512
+
+// walkEnd looks for members that a loop did not report in its walk. It goes from the last to the
+// first: what takes the place of one that goes was looked at, or came since and was reported. A
+// walk that begins meanwhile will find those that this one has not.
+type walkEnd struct {
+	f    *reported
+	loop int
+	walk uint64
+	left int // to be looked at
+}
+
+func (t *walkEnd) step(r *Reporter) (done bool) {
+	f := t.f
+	if r.filters[f.filter] != f || f.walk != t.walk {
+		return true
+	}
+	t.left = min(t.left, len(f.all))
+	for range min(r.look, t.left) {
+		if t.left = min(t.left, len(f.all)) - 1; t.left < 0 {
+			break
+		}
+		if e := f.all[t.left]; e.loop == t.loop && e.walk < t.walk {
+			id := e.m.GetConnectionId()
+			r.removeEntry(f, id, slices.Index(f.members[id], e))
 		}
 	}
+	if t.left > 0 {
+		return false
+	}
+	delete(f.walking, t.loop)
 	if f.walked = f.walked || len(f.walking) == 0; f.walked {
 		for w := range f.watches {
 			r.serve(w)
 		}
 	}
+	return true
 }

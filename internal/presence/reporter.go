@@ -27,14 +27,21 @@ type Reporter struct {
 	wild     topic.Index[*reported] // of those, with wildcards: what loops match with
 	watches  map[watchKey]*watch
 	part     int // members of a report
+	look     int // members that a step looks at
 	serials  uint64
 	walks    uint64
 	members  int
 	commands []Command
 	out      frameBuilder
 	changed  []*reported // that have changes to be passed on
+	tasks    []task      // what takes steps
 	lookAt   time.Time   // when the ends of leases are looked at next
 	refused  [64]uint64
+}
+
+// task grows with the members. Between two steps anything may happen.
+type task interface {
+	step(r *Reporter) (done bool)
 }
 
 type watchKey struct {
@@ -80,7 +87,7 @@ const (
 
 // NewReporter makes a reporter without followers.
 func NewReporter(cfg ReporterConfig) *Reporter {
-	return &Reporter{cfg: cfg, part: partSize, filters: map[string]*reported{}, watches: map[watchKey]*watch{}}
+	return &Reporter{cfg: cfg, part: partSize, look: membersOfStep, filters: map[string]*reported{}, watches: map[watchKey]*watch{}}
 }
 
 // Lease takes in a follower's leases.
@@ -117,7 +124,7 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 	case want.GetAsk() < w.ask:
 		return // an old one
 	case want.GetAsk() > w.ask:
-		w.ask, w.serial, w.snapshot = want.GetAsk(), 0, nil
+		w.ask, w.serial, w.sending = want.GetAsk(), 0, false
 	case want.GetSerial() == w.serial:
 		w.acked = max(w.acked, min(want.GetN(), w.n))
 	}
@@ -146,6 +153,23 @@ func (r *Reporter) Advance(now time.Time) {
 	}
 	clear(r.changed)
 	r.changed = r.changed[:0]
+}
+
+// Working reports whether Step has something to do.
+func (r *Reporter) Working() bool { return len(r.tasks) > 0 }
+
+// Step does some of what takes long, the snapshots of streams and the ends of walks, about a third
+// of a millisecond. Its callers call Step again until Working is false, and may call anything in
+// between.
+func (r *Reporter) Step() {
+	if len(r.tasks) == 0 {
+		return
+	}
+	t := r.tasks[0]
+	r.tasks[0] = nil
+	if r.tasks = r.tasks[1:]; !t.step(r) {
+		r.tasks = append(r.tasks, t)
+	}
 }
 
 // Due returns when Advance has to look for ended leases; ok is false without followers.

@@ -17,39 +17,55 @@ type watch struct {
 	// serial names the stream; 0: it has not begun. n is the number of its last report, acked of
 	// the last one that the follower has acknowledged.
 	serial, n, acked uint64
-	// snapshot holds the members at the begin of the stream that are not sent yet; nil once all
-	// were. A member that has left meanwhile is skipped, for a change in the stream has reported
-	// it.
-	snapshot []*entry
+	// Of the snapshot so many of reported.all are left, the first ones, while it is being sent. Who
+	// takes the place of a member that has left was sent, or came since and was reported; one that
+	// is sent twice is the same.
+	sending bool
+	left    int
+	served  bool // among the tasks
 }
 
-// serve begins a watch's stream where it may, and sends as much of its snapshot as it may.
+// serve has a watch's stream begin where it may, and as much of its snapshot sent as may be, a
+// report in each step.
 func (r *Reporter) serve(w *watch) {
-	if w.serial == 0 {
-		if !w.reported.walked {
-			return
-		}
-		r.flush(w.reported) // what the snapshot contains
+	if !w.served {
+		w.served = true
+		r.tasks = append(r.tasks, w)
+	}
+}
+
+func (w *watch) step(r *Reporter) (done bool) {
+	if r.watches[w.watchKey] != w { // it has ended
+		return true
+	}
+	if w.serial == 0 && w.reported.walked {
 		r.serials++
+		r.flush(w.reported) // to those whose streams have begun
 		w.serial, w.n, w.acked = r.serials, 0, 0
-		w.snapshot = make([]*entry, 0, w.reported.memberCount)
-		for _, es := range w.reported.members {
-			w.snapshot = append(w.snapshot, es...)
-		}
+		w.sending, w.left = true, len(w.reported.all)
 	}
-	for w.snapshot != nil && w.n < w.acked+snapshotAhead {
-		report := &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_PART}
-		for len(w.snapshot) > 0 && len(report.Changes) < r.part {
-			if e := w.snapshot[0]; !e.gone {
-				report.Changes = append(report.Changes, &meshv1.PresenceChange{Member: e.m})
-			}
-			w.snapshot = w.snapshot[1:]
-		}
-		if len(w.snapshot) == 0 {
-			report.Kind, w.snapshot = meshv1.PresenceReport_KIND_LAST, nil
-		}
-		r.sendNumbered(w, report)
+	if w.mayBeSent() {
+		r.sendPart(w)
 	}
+	w.served = w.mayBeSent()
+	return !w.served
+}
+
+// mayBeSent reports whether a part of the snapshot is to be sent.
+func (w *watch) mayBeSent() bool { return w.sending && w.n < w.acked+snapshotAhead }
+
+// sendPart sends one part of the snapshot.
+func (r *Reporter) sendPart(w *watch) {
+	r.flush(w.reported) // what is sent must not be older than what was said before
+	report, all := &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_PART}, w.reported.all
+	for w.left = min(w.left, len(all)); w.left > 0 && len(report.Changes) < r.part; {
+		w.left--
+		report.Changes = append(report.Changes, &meshv1.PresenceChange{Member: all[w.left].m})
+	}
+	if w.left == 0 {
+		report.Kind, w.sending = meshv1.PresenceReport_KIND_LAST, false
+	}
+	r.sendNumbered(w, report)
 }
 
 func (r *Reporter) sendNumbered(w *watch, report *meshv1.PresenceReport) {

@@ -21,6 +21,8 @@ type world struct {
 	topics   []string
 	most     int
 	part     int  // members of a report
+	slow     int  // steps that a reporter does between two looks at everything else; 0: all
+	look     int  // members that one of them looks at
 	loss     bool // frames are lost, doubled and overtaken
 	edges    map[string]*edge
 	lives    uint64
@@ -67,7 +69,7 @@ type walk struct {
 
 func newWorld(t *testing.T, seed uint64, filter string, topics ...string) *world {
 	w := &world{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1000, 0), filter: filter, topics: topics, most: 1 << 20, part: partSize, edges: map[string]*edge{},
+		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1000, 0), filter: filter, topics: topics, most: 1 << 20, part: partSize, look: membersOfStep, edges: map[string]*edge{},
 		known: map[Source]bool{}, folded: map[Source]map[key]bool{}, departed: map[key]bool{}, away: map[Source]bool{},
 	}
 	w.follower = NewFollower(1, filter, w.most, &w.asks)
@@ -81,7 +83,7 @@ func (w *world) start(id string) *edge {
 	}
 	e := &edge{Source: Source{id, w.lives}}
 	e.reporter = NewReporter(ReporterConfig{ID: id, Incarnation: w.lives, Loops: 2, MaxMembers: w.most, MaxFilters: 10, MaxWatches: 10})
-	e.reporter.part = w.part
+	e.reporter.part, e.reporter.look = w.part, w.look
 	for range 2 {
 		e.loops = append(e.loops, &loop{conns: map[uint64]map[string]bool{}, watched: map[string]uint64{}})
 	}
@@ -159,6 +161,9 @@ func (w *world) work(e *edge) {
 		w.turn(l)
 		e.reporter.Changes(i, l.told)
 		l.told = nil
+	}
+	for n := 0; e.reporter.Working() && (w.slow == 0 || n < w.slow); n++ {
+		e.reporter.Step()
 	}
 	e.reporter.Advance(w.now)
 	frames, commands := e.reporter.Take()

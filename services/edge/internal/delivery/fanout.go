@@ -84,6 +84,7 @@ func (f *fanout) nextMessages() {
 	f.ts, f.at = f.hub.topics.ByName.Get(m.Topic), 0
 	f.findJoins(m)
 	if f.ts != nil && m.Seq > 0 {
+		f.hub.starter.came(f.ts, m)
 		f.ts.Came(f.ms[len(f.ms)-1])
 	}
 	f.hub.ranked.room.Gather(f.ms)

@@ -19,6 +19,9 @@ type starter struct {
 	pendings slab.Pool[state.Pending]
 	lines    map[exchange.Conn]*line // of connections with activations
 	turns    walk.FIFO[*line]        // the same
+	// firsts are the first seqs that came live of topics without a log so far, while anything was
+	// beginning: what is to be their subscription was not told of a log.
+	firsts map[*state.Topic]uint64
 }
 
 // storeFirst has the session's first positions stored before Subscribed; false where nothing is
@@ -83,6 +86,17 @@ func (b *starter) begin(s *state.Subscription) {
 	}
 }
 
+// came is told of what comes live of a topic before the topic notes it.
+func (b *starter) came(ts *state.Topic, m *exchange.Message) {
+	if !b.waits() || ts.Exact == 0 || ts.Last > 0 {
+		return
+	}
+	if b.firsts == nil {
+		b.firsts = map[*state.Topic]uint64{}
+	}
+	b.firsts[ts] = m.Seq
+}
+
 // waits reports whether anything is beginning.
 func (b *starter) waits() bool { return b.turns.Len() > 0 }
 
@@ -94,7 +108,9 @@ func (b *starter) slice() int {
 		l.Pop()
 	}
 	if l.Len() == 0 {
-		delete(b.lines, l.at)
+		if delete(b.lines, l.at); !b.waits() {
+			b.firsts = nil
+		}
 		return n + 1
 	}
 	b.turns.Push(l)
@@ -424,8 +440,9 @@ func (b *starter) catchUp(t *state.Track, head uint64) {
 	b.goOnBehind(t)
 }
 
-// ownTrack makes the track of a subscription without wildcards whose topic has no log. Where heads
-// were asked for, and it has one by now, that began while the subscription waited for its turn.
+// ownTrack makes the track of a subscription without wildcards whose topic has no log. Where it has
+// one by now, that began while the subscription waited for its turn: where heads were asked for all
+// of it is owed, else what came since, for the topic's namespace became durable.
 func (b *starter) ownTrack(s *state.Subscription, asked bool) {
 	ts := b.hub.topics.Get(s.Filter())
 	if t := b.hub.tracks.SharedBy(s, ts); t != nil {
@@ -433,14 +450,15 @@ func (b *starter) ownTrack(s *state.Subscription, asked bool) {
 		return
 	}
 	t := b.hub.tracks.Add(s, ts)
-	if !asked || ts.Last == 0 {
+	first, began := b.firsts[ts]
+	if ts.Last == 0 || !asked && !began {
 		t.Held = !s.Open
 		return
 	}
 	if s.Kind == state.KindSession {
 		b.hub.sessions.resumeTrack(t, ts.Epoch)
-	} else {
-		b.hub.learnEpoch(t, ts.Epoch)
+	} else if b.hub.learnEpoch(t, ts.Epoch); !asked {
+		t.Pos = first - 1
 	}
 	b.catchUp(t, ts.Last)
 }

@@ -9,6 +9,7 @@ import (
 func (h *Hub) letGoTopic(ts *state.Topic) {
 	if ts.Tracks.Len() == 0 && ts.Exact+ts.Heard == 0 && h.fan.ts != ts {
 		h.replay.reads.Forget(&ts.Reads)
+		delete(h.starter.firsts, ts)
 		h.topics.Forget(ts)
 	}
 }

@@ -69,6 +69,35 @@ func TestActivationsTakeTurnsByConnection(t *testing.T) {
 	}
 }
 
+// A topic's namespace turns durable while a subscription to it waits for its turn: nobody told that
+// of a log, and it has what comes live of the topic from then on, wherever the log stands.
+func TestATopicTurnsDurableWhileItsSubscriptionWaits(t *testing.T) {
+	for _, old := range []int{0, 3} {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprintf("log of %d, waits %v", old, waits), func(t *testing.T) {
+				w := newWorld(t, Limits{})
+				first, c := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})
+				if waits { // for the other one's slice, behind which live messages come first
+					first.kept = frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})
+					first.feed()
+				}
+				c.kept = frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "talk"})
+				c.asked[1] = &wirev1.Subscribe{Id: 1, Filter: "talk"}
+				c.feed()
+				w.mesh.Append("talk", payloads(0, old)...)
+				w.mesh.Send("talk", "a", "b")
+				w.settle()
+				c.expect("Subscribed 1 head=0", fmt.Sprint("talk/", old+1), fmt.Sprint("talk/", old+2))
+				w.mesh.Send("talk", "c")
+				c.expect(fmt.Sprint("talk/", old+3))
+				if n := len(w.h.starter.firsts); n != 0 {
+					t.Errorf("%d topics are remembered", n)
+				}
+			})
+		}
+	}
+}
+
 // Messages come live while subscriptions begin, slice by slice, in any order with others that end,
 // and with connections that close: whatever a subscription is to have it gets once and in order.
 func TestNothingSlipsBetweenWhileSubscriptionsBegin(t *testing.T) {

@@ -82,9 +82,7 @@ type Registry struct {
 	last     uint32                      // number given
 	sets     map[string]*set             // by topic
 
-	// Only for who holds changing.
-	times times           // of the programs of each topic or filter
-	wilds map[string]bool // filters with wildcards
+	times times // of the programs of each topic or filter; only for who holds changing
 
 	wanted wanted
 }
@@ -105,7 +103,7 @@ func New(cfg Config) *Registry {
 	cfg.Budget, cfg.Memory = cmp.Or(cfg.Budget, 200*time.Microsecond), cmp.Or(cfg.Memory, 512<<20)
 	return &Registry{
 		cfg: cfg, programs: map[string]*program{}, uses: map[Key]use{}, filters: map[string]map[*program]int{},
-		times: newTimes(cfg.Budget), wilds: map[string]bool{}, sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
+		times: newTimes(cfg.Budget), sets: map[string]*set{}, wanted: wanted{exact: map[string]bool{}},
 	}
 }
 
@@ -197,12 +195,15 @@ func (r *Registry) with(filter string, p *program) time.Duration {
 	if shared > r.cfg.Budget {
 		return shared
 	}
-	for other := range r.wilds {
-		if topic.Meet(filter, other) {
-			if shared += sum(r.filters[other], seen); shared > r.cfg.Budget {
-				return shared
-			}
+	r.wild.Meet(filter, func(other *program) bool {
+		if !seen[other] {
+			seen[other] = true
+			shared += other.time
 		}
+		return shared <= r.cfg.Budget
+	})
+	if shared > r.cfg.Budget {
+		return shared
 	}
 	most := time.Duration(0)
 	for other := range r.times.above(r.cfg.Budget - shared) {
@@ -219,17 +220,6 @@ func (r *Registry) with(filter string, p *program) time.Duration {
 		}
 	}
 	return shared + most
-}
-
-// sum of what was not seen yet.
-func sum(programs map[*program]int, seen map[*program]bool) (t time.Duration) {
-	for p := range programs {
-		if !seen[p] {
-			seen[p] = true
-			t += p.time
-		}
-	}
-	return t
 }
 
 func (r *Registry) use(key Key, filter string, p *program) {
@@ -254,7 +244,6 @@ func (r *Registry) use(key Key, filter string, p *program) {
 	r.times.add(filter, p.time)
 	if topic.IsFilter(filter) {
 		r.wild.Add(filter, p)
-		r.wilds[filter] = true
 	}
 	r.changed(filter)
 }
@@ -291,7 +280,6 @@ func (r *Registry) drop(u use) {
 	}
 	if len(r.filters[u.filter]) == 0 {
 		delete(r.filters, u.filter)
-		delete(r.wilds, u.filter)
 		r.wanted.remove(u.filter)
 	}
 	r.changed(u.filter)

@@ -5,31 +5,21 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-
 	"github.com/pushmesh/pushmesh/internal/bus"
-	"github.com/pushmesh/pushmesh/internal/code"
 )
 
-// announce tells routers what changed. A lost announcement is found by the next digest, which
-// repairs it.
+// announce tells routers of some of what changed, the oldest first: the table stays due while there
+// is more. A lost announcement is found by the next digest, which repairs it.
 func (m *Mesh) announce() {
-	for _, a := range m.table.Announce() {
+	if a := m.table.Announce(); a != nil {
 		m.publishTo(bus.EdgeAnnounce, a)
 		m.stats.Announcements.Add(1)
 	}
-	for _, w := range m.joins.takeUnannounced() {
-		if m.table.Announced(w.Filter) == 0 { // everyone left before it was announced
-			m.answer(w, nil, code.New(wirev1.Code_CODE_CANCELLED, "the subscription ended"))
-			continue
-		}
-		m.admit(w)
-	}
+	m.passJoins()
 }
 
-// digest says what routers should hold.
+// digest says what routers should hold: what was announced, though more may wait for that.
 func (m *Mesh) digest() {
-	m.announce() // a digest is compared with what was announced
 	d := m.table.Digest()
 	d.Connections = uint32(m.cfg.Connections())
 	d.SentAt = uint64(time.Now().UnixMicro())

@@ -2,10 +2,10 @@ package upstream
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/history"
 )
 
@@ -79,8 +79,8 @@ func (c *check) addAll(reason string) {
 	c.reasons[reason] = true
 }
 
-func (c *check) addTopic(reason, topic string) {
-	c.topics[topic] = true
+func (c *check) addTopic(reason, name string) {
+	c.topics[name] = true
 	c.reasons[reason] = true
 }
 
@@ -114,37 +114,86 @@ func (m *Mesh) runCheck() {
 	}
 }
 
-// split sorts what is to be compared by owner, beside the mesh's goroutine: there may be very many.
+// split sorts what is to be compared by owner.
 func (m *Mesh) split() {
 	c := &m.check
-	all, patient := c.all, len(c.reasons) == 1 && c.reasons[onlyApart]
-	var topics, filters []string
-	if all {
-		topics = m.feed.Topics()
-		filters = slices.DeleteFunc(m.feed.Filters(), func(f string) bool { return !m.feed.IsBased(f) && !m.cfg.DurableAny(f) })
-		c.next = m.now.Add(m.cfg.BackstopEvery)
-	} else {
-		topics = slices.Collect(maps.Keys(c.topics))
-	}
+	j := &splitting{m: m, began: m.now, all: c.all, patient: len(c.reasons) == 1 && c.reasons[onlyApart], some: c.topics}
 	for reason := range c.reasons {
 		m.stats.check(reason)
 	}
 	c.all, c.splitting = false, true
 	c.topics, c.reasons = map[string]bool{}, map[string]bool{}
-	began := m.now
+	if j.all {
+		c.next = m.now.Add(m.cfg.BackstopEvery)
+		m.work.Add(j)
+		return
+	}
+	j.sort()
+}
+
+// namesOfStep is how many topics and filters one step looks at, whether they are durable: about 50
+// µs.
+const namesOfStep = 128
+
+// splitting finds the durable topics and filters that loops want, in steps, and then sorts them by
+// owner beside the mesh's goroutine: there may be very many. What is wanted from before its first
+// step until after its last is found once. What is joined between two steps may be missed: its own
+// join has its head asked for, or it is of a filter that was there all the time. Of what was left
+// meanwhile the heads are compared in vain.
+type splitting struct {
+	began           time.Time
+	m               *Mesh
+	all, patient    bool
+	some            map[string]bool // where not all are compared: these topics
+	at              uint32          // in the table of interest
+	topics, filters []string
+}
+
+// Step implements turns.Job.
+func (j *splitting) Step() (done bool) {
+	m := j.m
+	var more bool
+	j.at, more = m.table.Some(j.at, namesOfStep, func(name string) {
+		switch {
+		case !topic.IsFilter(name):
+			if m.feed.Follows(name) {
+				j.topics = append(j.topics, name)
+			}
+		case m.feed.IsBased(name) || m.cfg.DurableAny(name):
+			j.filters = append(j.filters, name)
+		}
+	})
+	if more {
+		return false
+	}
+	j.some = nil // they are among all
+	j.sort()
+	return true
+}
+
+// sort hands the lanes what was found.
+func (j *splitting) sort() {
+	m := j.m
 	m.group.Go("edge-mesh-check", func(context.Context) {
 		parts := map[string][]string{}
-		for _, t := range topics {
+		part := func(t string) {
 			owner := m.ownerOf(t)
 			parts[owner] = append(parts[owner], t)
 		}
-		if len(filters) > 0 {
-			parts[filtersLane] = filters
+		for _, t := range j.topics {
+			part(t)
+		}
+		for t := range j.some {
+			part(t)
+		}
+		if len(j.filters) > 0 {
+			parts[filtersLane] = j.filters
 		}
 		m.ops.Do(func() {
+			c := &m.check
 			c.splitting = false
-			c.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(began)))
-			c.handOut(m.now, parts, all, patient)
+			c.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(j.began)))
+			c.handOut(m.now, parts, j.all, j.patient)
 		})
 	})
 }
@@ -182,12 +231,8 @@ func (m *Mesh) runLane(owner string, l *checkLane) {
 	}
 	names, began := l.names, m.now
 	l.names, l.running = nil, true
-	var generations map[string]uint64
-	if owner == filtersLane {
-		generations = m.generations(names)
-	}
 	m.group.Go("edge-mesh-check", func(ctx context.Context) {
-		failed := m.compare(ctx, names, generations)
+		failed := m.compare(ctx, names, owner == filtersLane)
 		m.ops.Do(func() {
 			l.running = false
 			l.apart = m.now.Add(max(apartEvery, 4*m.now.Sub(began)))
@@ -199,30 +244,42 @@ func (m *Mesh) runLane(owner string, l *checkLane) {
 	})
 }
 
-// generations of filters whose topics are not all known: they will be, if these are the same then.
-func (m *Mesh) generations(filters []string) map[string]uint64 {
-	out := map[string]uint64{}
-	for _, f := range filters {
-		if !m.feed.IsBased(f) {
-			out[f] = m.feed.Generation(f)
+// generations of filters whose topics are not all known: they will be, if these are the same once
+// the heads are compared that were asked for after this. Any goroutine may call it.
+func (m *Mesh) generations(ctx context.Context, filters []string) []basis {
+	out := make(chan []basis, 1)
+	m.ops.Do(func() {
+		var known []basis
+		for _, f := range filters {
+			if !m.feed.IsBased(f) {
+				known = append(known, basis{f, m.feed.Generation(f)})
+			}
 		}
+		out <- known
+	})
+	select {
+	case known := <-out:
+		return known
+	case <-ctx.Done():
+		return nil
 	}
-	return out
 }
 
 // compare asks in parts, each after the one before was compared, and returns those that could not
-// be answered. generations are nil for topics.
-func (m *Mesh) compare(ctx context.Context, names []string, generations map[string]uint64) (failed []string) {
+// be answered.
+func (m *Mesh) compare(ctx context.Context, names []string, filters bool) (failed []string) {
 	size := topicsAtATime
-	if generations != nil {
+	if filters {
 		size = filtersAtATime
 	}
 	for part := range slices.Chunk(names, size) {
 		c := &comparison{m: m, over: make(chan struct{})}
 		var tooMany []string
 		var err error
-		if generations != nil {
+		if filters {
+			c.based = m.generations(ctx, part)
 			c.heads, tooMany, err = history.HeadsUnder(ctx, m.cfg.Store, part)
+			c.based = slices.DeleteFunc(c.based, func(b basis) bool { return slices.Contains(tooMany, b.filter) })
 		} else {
 			c.heads, err = history.Heads(ctx, m.cfg.Store, part)
 		}
@@ -230,11 +287,6 @@ func (m *Mesh) compare(ctx context.Context, names []string, generations map[stri
 			failed = append(failed, part...)
 			m.stats.HeadErrors.Add(1)
 			continue
-		}
-		for _, f := range part {
-			if gen, ok := generations[f]; ok && !slices.Contains(tooMany, f) {
-				c.based = append(c.based, basis{f, gen})
-			}
 		}
 		m.ops.Do(func() { m.work.Add(c) })
 		select {

@@ -14,7 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/routerlink"
 )
 
-// owingEvery is how often a loop is offered again what it had no room for.
+// owingEvery is how often loops are offered again what they have no room for.
 const owingEvery = 5 * time.Millisecond
 
 // framesAtATime are taken before what they brought is handed on: a loop is woken once for all that
@@ -81,7 +81,7 @@ func (m *Mesh) frame(data []byte) {
 		m.routersChanged()
 	}
 	if v.Applied {
-		m.openGate()
+		m.passJoins()
 	}
 	m.wantEvents()
 }
@@ -142,14 +142,13 @@ func (m *Mesh) missed(f *routerlink.Frame, why routerlink.Reason) {
 
 func (m *Mesh) routersChanged() {
 	m.routers.publish()
-	m.openGate()
+	m.passJoins()
 	m.wantEvents()
 }
 
 // gap is called after NATS was connected, or dropped something.
 func (m *Mesh) gap() {
 	m.routers.connected(m.now)
-	m.announce()
 	m.digest()
 	m.routers.Doubt(m.table.Version())
 	m.checkAll("gap")
@@ -175,12 +174,12 @@ func (m *Mesh) handOn() {
 			})
 		}
 	}
-	if m.feed.Owing() {
-		m.feed.Resend(m.loops.live)
+	if m.feed.Owing() && !m.now.Before(m.owingAt) && !m.feed.Resend(m.loops.live) {
+		m.owingAt = m.now.Add(owingEvery)
 	}
 }
 
-func (m *Mesh) owingDue() (time.Time, bool) { return m.now.Add(owingEvery), m.feed.Owing() }
+func (m *Mesh) owingDue() (time.Time, bool) { return m.owingAt, m.feed.Owing() }
 
 // begin makes a span for every sampled message that is handed to loops.
 func (m *Mesh) begin(sampled []*exchange.Message) []trace.Span {

@@ -14,11 +14,13 @@ import (
 )
 
 // Sizes of a question about heads, and how many of them are asked at a time because of joins: of
-// one owner, and of filters.
+// one owner, and of filters. Those who join filters rarely have two questions at a time whoever
+// else asks, and all four while nobody else does.
 const (
-	topicsAtATime  = 4096
-	filtersAtATime = 256
-	asksAtATime    = 4
+	topicsAtATime   = 4096
+	filtersAtATime  = 256
+	asksAtATime     = 4
+	rareAsksAtATime = 2
 )
 
 // Of an answer, what is dealt with in one step: about 50 µs.
@@ -52,7 +54,7 @@ func (m *Mesh) ask(q *question, f func(ctx context.Context) turns.Job) {
 	m.group.Go("edge-mesh-heads", func(ctx context.Context) {
 		job := f(ctx)
 		m.ops.Do(func() {
-			q.release()
+			q.release(m.now)
 			m.work.Add(job)
 		})
 	})
@@ -126,16 +128,19 @@ func (a *topicsAnswer) Step() (done bool) {
 	case len(a.names) > 0:
 		m.handOn() // what the heads set free comes before the answers: these tell of it
 		for n := 0; n < answersOfStep && len(a.names) > 0; n += answersOfStep / 16 {
-			if !a.answer(a.names[0]) {
-				a.names = a.names[1:]
+			if a.answer(a.names[0]) {
+				continue
 			}
+			if a.err != nil {
+				m.checkSome("unknown", a.names[:1])
+			}
+			a.names = a.names[1:]
 		}
 		return false
 	}
-	m.joins.heads.end(a.q)
+	m.joins.heads.end(m.now, a.q)
 	if a.err != nil {
 		m.stats.HeadErrors.Add(1)
-		m.checkSome("unknown", names(a.q.waits))
 	}
 	return true
 }
@@ -210,7 +215,7 @@ func (a *filtersAnswer) Step() (done bool) {
 	if !a.Survey.Step(m.now, m.handOn, a.answer) {
 		return false
 	}
-	m.joins.heads.end(a.q)
+	m.joins.heads.end(m.now, a.q)
 	if a.err != nil {
 		m.stats.HeadErrors.Add(1)
 		m.checkAll("unknown")

@@ -26,7 +26,7 @@ func TestLateFiltersAreFoundInOrder(t *testing.T) {
 		{9, []string{"f3", "f4"}, false},
 	} {
 		found = nil
-		if j.caughtUp(c.applied, note); !slices.Equal(found, c.want) || j.waitsForRouters() != c.waits {
+		if j.caughtUp(c.applied, 99, note); !slices.Equal(found, c.want) || j.waitsForRouters() != c.waits {
 			t.Errorf("version %d is applied: %v, waits for more: %v", c.applied, found, j.waitsForRouters())
 		}
 	}
@@ -38,7 +38,7 @@ func TestLateFiltersAreBounded(t *testing.T) {
 	for version := range uint64(laggingMost + 3) {
 		j.answeredLate(version+1, "f")
 	}
-	j.caughtUp(0, func(filter string) { t.Errorf("%s is found although nothing is applied", filter) })
+	j.caughtUp(0, 99, func(filter string) { t.Errorf("%s is found although nothing is applied", filter) })
 	if n, first := len(j.lagging), j.lagging[0].version; n != laggingMost || first != 4 {
 		t.Errorf("%d filters are kept, from version %d on", n, first)
 	}

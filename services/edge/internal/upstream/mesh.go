@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/routerlink"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/sessions"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/turns"
 )
 
 // Store is what the mesh needs of the store: storeclient.Client has it.
@@ -141,6 +142,7 @@ type Mesh struct {
 	check     check
 	snapshots snapshots
 	events    eventKinds
+	owingAt   time.Time // not before then is offered again what loops had no room for
 }
 
 // New makes a mesh.
@@ -304,7 +306,7 @@ func (m *Mesh) run(ctx context.Context) {
 			m.receive(msg)
 		case <-m.ops.Ready():
 			m.now = time.Now()
-			m.ops.Run()
+			m.ops.RunFor(turns.Slice)
 		case <-m.work.Ready(len(m.inbox.C())+len(m.ops.Ready()) > 0):
 			m.now = time.Now()
 			m.work.Run()
@@ -334,7 +336,7 @@ func (m *Mesh) advance() {
 		m.digest()
 	}
 	if at, ok := m.joins.gate.Next(); ok && !m.now.Before(at) {
-		m.late()
+		m.passJoins()
 	}
 	m.feed.Advance(m.now)
 	m.sweep()
@@ -359,7 +361,7 @@ func (m *Mesh) clock() {
 	if !m.now.Before(m.check.next) {
 		m.checkAll("backstop")
 	}
-	m.openGate()
+	m.passJoins()
 	m.stats.Filters.Store(int64(m.table.Len()))
 }
 

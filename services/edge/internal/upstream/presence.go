@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Bounds of what routers may watch here. A subscription with wildcards is compared with every
@@ -29,6 +30,8 @@ const (
 type members struct {
 	ops      *serial.Queue // the mesh's goroutine
 	reporter *presence.Reporter
+	told     walk.FIFO[told] // not taken in yet
+	working  bool            // reporting is among the work
 
 	waiting             atomic.Int64 // changes
 	missed              atomic.Bool
@@ -45,14 +48,21 @@ func (ms *members) serve(cfg *Config, loops int) {
 	})
 }
 
+// changesOfStep is how many changes one step takes in; one that ends a connection is looked for in
+// every filter.
+const changesOfStep = 256
+
+// told are changes that a loop told of.
+type told struct {
+	loop    int
+	changes []presence.Change
+}
+
 // tell takes in what a loop tells of members. Any goroutine may call it.
 func (ms *members) tell(loop uint16, changes []presence.Change) {
 	n := int64(len(changes))
 	if ms.waiting.Add(n) <= changesWaiting {
-		ms.ops.Do(func() {
-			ms.waiting.Add(-n)
-			ms.reporter.Changes(int(loop), changes)
-		})
+		ms.ops.Do(func() { ms.told.Push(told{int(loop), changes}) })
 		return
 	}
 	ms.waiting.Add(-n)
@@ -64,6 +74,30 @@ func (ms *members) tell(loop uint16, changes []presence.Change) {
 		})
 	}
 }
+
+// step takes in some changes, in the order in which they were told, or goes on with what takes
+// long; it reports whether there is more.
+func (ms *members) step() (more bool) {
+	if ms.told.Len() == 0 {
+		ms.reporter.Step()
+		return ms.works()
+	}
+	t, n, cost := ms.told.Peek(), 0, 0
+	for ; n < len(t.changes) && cost < changesOfStep; n++ {
+		if cost++; t.changes[n].Kind == presence.Ended {
+			cost += ms.reporter.Stats().Filters / 8
+		}
+	}
+	ms.reporter.Changes(t.loop, t.changes[:n])
+	ms.waiting.Add(int64(-n))
+	if t.changes = t.changes[n:]; len(t.changes) == 0 {
+		ms.told.Pop()
+	}
+	return ms.works()
+}
+
+// works reports whether there is something for step to do.
+func (ms *members) works() bool { return ms.told.Len() > 0 || ms.reporter.Working() }
 
 // report returns what is to be told: to routers, and to loops.
 func (ms *members) report(now time.Time) ([]presence.Outgoing, []presence.Command) {
@@ -95,8 +129,27 @@ func (m *Mesh) lease(l *meshv1.PresenceLease) {
 	m.ops.Do(func() { m.members.reporter.Lease(m.now, l) })
 }
 
-// reportMembers sends what there is to be told.
+// reporting is what takes long of the members.
+type reporting struct{ m *Mesh }
+
+// Step implements turns.Job.
+func (j reporting) Step() (done bool) {
+	m := j.m
+	m.members.working = m.members.step()
+	m.sendReports()
+	return !m.members.working
+}
+
+// reportMembers sends what there is to be told, and has go on what takes long.
 func (m *Mesh) reportMembers() {
+	if m.members.works() && !m.members.working {
+		m.members.working = true
+		m.work.Add(reporting{m})
+	}
+	m.sendReports()
+}
+
+func (m *Mesh) sendReports() {
 	frames, commands := m.members.report(m.now)
 	for _, c := range commands {
 		m.Post(uint16(c.Loop), exchange.WatchMembers{Filter: c.Filter, Walk: c.Walk})

@@ -21,10 +21,55 @@ type questions struct {
 	asked map[string]*question       // names that are being asked about, and held back
 	open  int                        // questions under way
 	n     int                        // joins that wait for an answer
-	// turns are the names in waits by who waits, where one name may take long to ask about: who
-	// waits for very many does not hold up the others, and has one question under way. nil: any
-	// name may be next.
-	turns *turns.Fair[exchange.Conn, string]
+	// turns say which names are next, where one may take long to ask about; nil: any may be.
+	turns *nameTurns
+}
+
+// nameTurns are names that wait by who waits for them: who waits for very many does not hold up the
+// others, and has one question under way. Who asks rarely is asked for by questions of their own:
+// those who ask again and again hold up themselves.
+type nameTurns struct {
+	asking      turns.Rare[exchange.Conn]
+	often, rare turns.Fair[exchange.Conn, string]
+	of          map[string][]nameTurn
+	openRare    int // questions of those who ask rarely
+}
+
+// nameTurn is a name's place in the turns of one who waits for it.
+type nameTurn struct {
+	in *turns.Fair[exchange.Conn, string]
+	at *turns.Value[exchange.Conn, string]
+}
+
+// add has a name asked about for conn.
+func (t *nameTurns) add(now time.Time, conn exchange.Conn, name string) {
+	in := &t.often
+	if t.asking.Ask(now, conn) {
+		in = &t.rare
+	}
+	t.of[name] = append(t.of[name], nameTurn{in, in.Add(conn, name)})
+}
+
+// drop lets go of a name that is being asked about.
+func (t *nameTurns) drop(name string) {
+	for _, one := range t.of[name] {
+		one.in.Drop(one.at)
+	}
+	delete(t.of, name)
+}
+
+// next is whose turn it is while so many questions are open; nil: nobody's. Who asks rarely also
+// has the questions that nobody else wants.
+func (t *nameTurns) next(open int) *turns.Fair[exchange.Conn, string] {
+	switch {
+	case t.rare.Ready() && t.openRare < rareAsksAtATime:
+		return &t.rare
+	case t.often.Ready() && open-t.openRare < asksAtATime && open < asksAtATime+rareAsksAtATime:
+		return &t.often
+	case t.rare.Ready() && open < asksAtATime:
+		return &t.rare
+	}
+	return nil
 }
 
 // question is under way.
@@ -35,7 +80,8 @@ type question struct {
 	// when it stops holding back: the store may take long about another topic of it
 	until time.Time
 	holds bool            // back
-	whose []exchange.Conn // whose turn it was
+	whose []exchange.Conn // whose turn it was, in
+	in    *turns.Fair[exchange.Conn, string]
 }
 
 func newQuestions() questions {
@@ -43,46 +89,54 @@ func newQuestions() questions {
 }
 
 // add has w asked about, with the next question.
-func (qs *questions) add(w interest.Wait) {
+func (qs *questions) add(now time.Time, w interest.Wait) {
 	waits := qs.waits
 	if q := qs.asked[w.Filter]; q != nil {
 		waits = q.later
 	} else if qs.turns != nil {
-		qs.turns.Add(w.Conn, w.Filter)
+		qs.turns.add(now, w.Conn, w.Filter)
 	}
 	waits[w.Filter] = append(waits[w.Filter], w)
 	qs.n++
 }
 
 // take calls taken with names out of those that wait until it has taken most.
-func (qs *questions) take(most int, taken func(name string, ws []interest.Wait)) (whose []exchange.Conn) {
-	take := func(name string) bool {
-		ws, ok := qs.waits[name]
-		if ok {
-			taken(name, ws)
-			delete(qs.waits, name)
-		}
-		return ok
+func (qs *questions) take(q *question, most int, taken func(name string, ws []interest.Wait)) {
+	take := func(name string) {
+		taken(name, qs.waits[name])
+		delete(qs.waits, name)
 	}
-	if qs.turns != nil {
-		return qs.turns.Round(most, take)
-	}
-	for name := range qs.waits {
-		if most--; most < 0 {
-			break
+	if qs.turns == nil {
+		for name := range qs.waits {
+			if most--; most < 0 {
+				break
+			}
+			take(name)
 		}
+		return
+	}
+	if q.in = qs.turns.next(qs.open); q.in == nil {
+		return
+	}
+	q.whose = q.in.Round(most, func(name string) {
 		take(name)
+		qs.turns.drop(name)
+	})
+	if q.in == &qs.turns.rare {
+		qs.turns.openRare++
 	}
-	return nil
 }
 
 // ready reports whether another question may be asked.
 func (qs *questions) ready() bool {
-	return qs.open < asksAtATime && len(qs.waits) > 0 && (qs.turns == nil || qs.turns.Ready())
+	if qs.turns != nil {
+		return qs.turns.next(qs.open) != nil
+	}
+	return qs.open < asksAtATime && len(qs.waits) > 0
 }
 
 // release lets the next question be asked.
-func (q *question) release() {
+func (q *question) release(now time.Time) {
 	if !q.holds {
 		return
 	}
@@ -96,7 +150,7 @@ func (q *question) release() {
 		q.of.waits[name] = append(q.of.waits[name], ws...)
 		for i := range ws {
 			if q.of.turns != nil {
-				q.of.turns.Add(ws[i].Conn, name)
+				q.of.turns.add(now, ws[i].Conn, name)
 			}
 		}
 	}
@@ -114,7 +168,7 @@ type headQuestions struct {
 
 func newHeadQuestions() headQuestions {
 	h := headQuestions{topics: map[string]*questions{}, filters: newQuestions()}
-	h.filters.turns = &turns.Fair[exchange.Conn, string]{}
+	h.filters.turns = &nameTurns{of: map[string][]nameTurn{}}
 	return h
 }
 
@@ -136,8 +190,8 @@ func (h *headQuestions) forget() {
 
 // begin takes at most most names out of those that wait; nil where none is wanted any more.
 func (h *headQuestions) begin(now time.Time, of *questions, most int) *question {
-	q := &question{of: of, waits: map[string][]interest.Wait{}, later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
-	q.whose = of.take(most, func(name string, ws []interest.Wait) {
+	q := &question{of: of, waits: make(map[string][]interest.Wait, min(most, len(of.waits))), later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
+	of.take(q, most, func(name string, ws []interest.Wait) {
 		q.waits[name] = ws
 		of.asked[name] = q
 	})
@@ -151,23 +205,26 @@ func (h *headQuestions) begin(now time.Time, of *questions, most int) *question 
 
 // end is called once everybody is answered; what q holds back was let go when the store had
 // answered.
-func (h *headQuestions) end(q *question) {
+func (h *headQuestions) end(now time.Time, q *question) {
 	h.open = slices.DeleteFunc(h.open, func(o *question) bool { return o == q })
 	q.of.open--
-	if q.of.turns != nil {
-		q.of.turns.Done(q.whose)
+	if t := q.of.turns; t != nil {
+		q.in.Done(q.whose)
+		if q.in == &t.rare {
+			t.openRare--
+		}
 	}
 	for _, ws := range q.waits {
 		q.of.n -= len(ws)
 	}
-	q.release()
+	q.release(now)
 }
 
 // overdue releases what questions hold back that take long.
 func (h *headQuestions) overdue(now time.Time) {
 	for _, q := range h.open {
 		if !now.Before(q.until) {
-			q.release()
+			q.release(now)
 		}
 	}
 }

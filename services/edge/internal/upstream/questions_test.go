@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -29,12 +31,12 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 	j := newHeadQuestions()
 	now := time.Now()
 	for sub := range uint32(3) {
-		j.of("s1").add(interest.Wait{Filter: "a", Sub: sub})
+		j.of("s1").add(now, interest.Wait{Filter: "a", Sub: sub})
 	}
 	first := j.begin(now, j.of("s1"), 10)
-	j.of("s1").add(interest.Wait{Filter: "a", Sub: 3})
-	j.of("s1").add(interest.Wait{Filter: "b", Sub: 4})
-	j.of("s1").add(interest.Wait{Filter: "a", Sub: 5})
+	j.of("s1").add(now, interest.Wait{Filter: "a", Sub: 3})
+	j.of("s1").add(now, interest.Wait{Filter: "b", Sub: 4})
+	j.of("s1").add(now, interest.Wait{Filter: "a", Sub: 5})
 	if got := subs(first, "a"); !slices.Equal(got, []uint32{0, 1, 2}) {
 		t.Fatalf("the first question is of %v", got)
 	}
@@ -42,11 +44,11 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 	if got := names(other.waits); !slices.Equal(got, []string{"b"}) {
 		t.Fatalf("asked about %v while a is being asked about", got)
 	}
-	j.end(other)
+	j.end(now, other)
 	if len(j.of("s1").waits) != 0 {
 		t.Fatalf("the end of one question let go of another's: %v", j.of("s1").waits)
 	}
-	j.end(first)
+	j.end(now, first)
 	if got := subs(j.begin(now, j.of("s1"), 10), "a"); !slices.Equal(got, []uint32{3, 5}) {
 		t.Fatalf("the next question is of %v", got)
 	}
@@ -55,12 +57,12 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
 	j := newHeadQuestions()
 	now := time.Now()
-	j.of("s1").add(interest.Wait{Filter: "a"})
+	j.of("s1").add(now, interest.Wait{Filter: "a"})
 	slow := j.begin(now, j.of("s1"), 10)
 	if _, ok := j.due(); ok {
 		t.Fatal("something is due for nobody")
 	}
-	j.of("s1").add(interest.Wait{Filter: "a", Sub: 1})
+	j.of("s1").add(now, interest.Wait{Filter: "a", Sub: 1})
 	at, ok := j.due()
 	if !ok || !at.Equal(now.Add(holdBack)) {
 		t.Fatalf("due %v, %v", at, ok)
@@ -77,44 +79,60 @@ func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
 	if got := subs(second, "a"); !slices.Equal(got, []uint32{1}) {
 		t.Fatalf("the second question is of %v", got)
 	}
-	j.of("s1").add(interest.Wait{Filter: "a", Sub: 2})
-	j.end(slow) // which holds nothing back any more, and so lets nothing go
+	j.of("s1").add(now, interest.Wait{Filter: "a", Sub: 2})
+	j.end(now, slow) // which holds nothing back any more, and so lets nothing go
 	if len(j.of("s1").waits) != 0 {
 		t.Fatal("the end of the first let go of what the second holds back")
 	}
-	j.end(second)
+	j.end(now, second)
 	if len(j.of("s1").waits["a"]) != 1 || len(j.open) != 0 || len(j.of("s1").asked) != 0 {
 		t.Fatalf("left: %+v", j)
 	}
+}
+
+// asksOften has connections be known to ask again and again.
+func (h *headQuestions) asksOften(now time.Time, conns ...exchange.Conn) {
+	for _, c := range conns {
+		for h.filters.turns.asking.Ask(now, c) {
+		}
+	}
+}
+
+// left is what is kept of joins.
+func (qs *questions) left() int {
+	return qs.n + qs.open + len(qs.waits) + len(qs.asked) + qs.turns.openRare + len(qs.turns.of) + qs.turns.often.Len() + qs.turns.rare.Len()
 }
 
 // One who joins very many filters has one question of them under way, and others' filters are in
 // the next one.
 func TestWhoJoinsOneFilterComesInBetween(t *testing.T) {
 	j, now := newHeadQuestions(), time.Now()
+	for n := range uint32(10) {
+		j.asksOften(now, conn(0, n))
+	}
 	for i := range 1000 {
-		j.filters.add(interest.Wait{Conn: conn(0, 1), Filter: fmt.Sprint("a/+/", i)})
+		j.filters.add(now, interest.Wait{Conn: conn(0, 1), Filter: fmt.Sprint("a/+/", i)})
 	}
 	many := j.begin(now, &j.filters, filtersAtATime)
 	if len(many.waits) != filtersAtATime || j.filters.ready() {
 		t.Fatalf("%d filters are asked about, and more could be", len(many.waits))
 	}
-	j.filters.add(interest.Wait{Conn: conn(0, 2), Filter: "a/+/999"}) // which waits already
-	j.filters.add(interest.Wait{Conn: conn(0, 3), Filter: "b/+"})
+	j.filters.add(now, interest.Wait{Conn: conn(0, 2), Filter: "a/+/999"}) // which waits already
+	j.filters.add(now, interest.Wait{Conn: conn(0, 3), Filter: "b/+"})
 	one := j.begin(now, &j.filters, filtersAtATime)
 	if got := names(one.waits); len(got) != 2 || len(one.waits["a/+/999"]) != 2 || len(one.waits["b/+"]) != 1 {
 		t.Fatalf("asked about %v", got)
 	}
 	for n := range 10 { // those who are asked for now wait for the end of it
-		j.filters.add(interest.Wait{Conn: conn(0, uint32(n)), Filter: "b/+"})
+		j.filters.add(now, interest.Wait{Conn: conn(0, uint32(n)), Filter: "b/+"})
 	}
-	j.end(one)
+	j.end(now, one)
 	next := j.begin(now, &j.filters, filtersAtATime)
 	if got := names(next.waits); len(got) != 1 || len(next.waits["b/+"]) != 10 {
 		t.Fatalf("asked about %v", got)
 	}
 	for _, q := range []*question{next, many} {
-		j.end(q)
+		j.end(now, q)
 	}
 	for asked := 0; asked < 1000-1-filtersAtATime; {
 		q := j.begin(now, &j.filters, filtersAtATime)
@@ -122,9 +140,112 @@ func TestWhoJoinsOneFilterComesInBetween(t *testing.T) {
 			t.Fatalf("%d of them are forgotten", len(j.filters.waits))
 		}
 		asked += len(q.waits)
-		j.end(q)
+		j.end(now, q)
 	}
-	if j.filters.n+j.filters.open+len(j.filters.waits)+len(j.filters.asked)+len(j.open) > 0 || j.filters.ready() {
+	if j.filters.left()+len(j.open) > 0 || j.filters.ready() {
+		t.Errorf("left: %+v", j.filters)
+	}
+}
+
+// However many ask again and again, and however long the questions of theirs take: who asks rarely
+// is asked for at once, and by a question that holds nothing of theirs, unless others who ask
+// rarely have as many questions as these may. Everybody is answered once, and nothing is kept.
+func TestWhoAsksRarelyIsAskedForAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j, now := newHeadQuestions(), time.Now()
+		qs := &j.filters
+		var under []*question
+		var came, answered uint32
+		rare := map[uint32]bool{} // joins
+		ask := func() {
+			for qs.ready() {
+				q := j.begin(now, qs, rapid.IntRange(1, 5).Draw(t, "most"))
+				if q == nil {
+					t.Fatal("a question is ready and is none")
+				}
+				under = append(under, q)
+				for name, ws := range q.waits {
+					if (q.in == &qs.turns.rare) != slices.ContainsFunc(ws, func(w interest.Wait) bool { return rare[w.Sub] }) {
+						t.Fatalf("%s is in the wrong question", name)
+					}
+				}
+			}
+			for name, ws := range qs.waits {
+				if slices.ContainsFunc(ws, func(w interest.Wait) bool { return rare[w.Sub] }) && qs.turns.openRare < rareAsksAtATime {
+					t.Fatalf("%s waits, and %d questions of those who ask rarely are under way", name, qs.turns.openRare)
+				}
+			}
+			if often := len(under) - qs.turns.openRare; often > asksAtATime || len(under) > asksAtATime+rareAsksAtATime {
+				t.Fatalf("%d questions are under way, %d of those who ask often", len(under), often)
+			}
+		}
+		end := func(i int) {
+			q := under[i]
+			under = slices.Delete(under, i, i+1)
+			for _, ws := range q.waits {
+				answered += uint32(len(ws))
+			}
+			j.end(now, q)
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"often", "often", "often", "rare", "end", "time"}).Draw(t, "step") {
+			case "often":
+				c := conn(0, rapid.Uint32Range(1, 9).Draw(t, "who"))
+				j.asksOften(now, c)
+				came++
+				qs.add(now, interest.Wait{Conn: c, Sub: came, Filter: fmt.Sprint("often/+/", rapid.IntRange(1, 30).Draw(t, "name"))})
+			case "rare":
+				came++
+				rare[came] = true
+				name := fmt.Sprint("rare/+/", rapid.IntRange(1, 3).Draw(t, "name"))
+				qs.add(now, interest.Wait{Conn: conn(0, 100+came), Sub: came, Filter: name})
+				busy, shared := qs.turns.openRare, qs.asked[name] != nil
+				ask()
+				if busy < rareAsksAtATime && !shared && qs.asked[name] == nil {
+					t.Fatalf("%s is not asked about, while %d questions of those who ask rarely are under way", name, busy)
+				}
+			case "end":
+				if n := len(under); n > 0 {
+					end(rapid.IntRange(0, n-1).Draw(t, "which"))
+				}
+			case "time":
+				now = now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "ms")) * time.Millisecond)
+				j.overdue(now)
+			}
+			ask()
+		}
+		for len(under) > 0 {
+			end(0)
+			ask()
+		}
+		if answered != came || qs.left()+len(j.open) > 0 {
+			t.Fatalf("%d came, %d are answered, left: %+v", came, answered, qs)
+		}
+	})
+}
+
+// Who has a name asked about that another waits for as well does not wait for it any more: nothing
+// is kept of that, however long the question takes that the other has under way.
+func TestNamesThatOthersAskedAboutAreNotKept(t *testing.T) {
+	j, now := newHeadQuestions(), time.Now()
+	a, b := conn(0, 1), conn(0, 2)
+	j.asksOften(now, a, b)
+	j.filters.add(now, interest.Wait{Conn: a, Filter: "dear/+"})
+	dear := j.begin(now, &j.filters, filtersAtATime)
+	for i := range 1000 {
+		for _, c := range []exchange.Conn{a, b} {
+			j.filters.add(now, interest.Wait{Conn: c, Filter: fmt.Sprint("x/+/", i)})
+		}
+		if q := j.begin(now, &j.filters, filtersAtATime); len(q.waits) != 1 {
+			t.Fatalf("asked about %v", names(q.waits))
+		} else {
+			j.end(now, q)
+		}
+	}
+	if n := j.filters.turns.often.Len(); n != 1 { // what a has under way
+		t.Errorf("%d are kept", n)
+	}
+	if j.end(now, dear); j.filters.left() != 0 {
 		t.Errorf("left: %+v", j.filters)
 	}
 }

@@ -59,6 +59,9 @@ func (s snapshots) begin(parent context.Context, now time.Time, router string) (
 	return ctx, end
 }
 
+// placesOfStep is how many places of the table one step of a part looks at: about 50 µs.
+const placesOfStep = 512
+
 // snapshot sends a router everything, as of the last announcement. What it was being sent before is
 // left off: it asked again.
 func (m *Mesh) snapshot(router string) {
@@ -66,44 +69,64 @@ func (m *Mesh) snapshot(router string) {
 		return
 	}
 	m.snapshots.forget(m.now)
-	m.announce()
 	ctx, end := m.snapshots.begin(m.group.Context(), m.now, router)
 	m.stats.Snapshots.Add(1)
-	s := m.table.Snapshot()
-	first := s.Next(nil)
-	if s.Last() {
-		m.publishData(bus.RouterSnapshot(router), first)
+	p := &part{of: m.table.Snapshot(), whole: make(chan []byte, 1)}
+	if p.Step() && p.of.Last() {
+		m.publishData(bus.RouterSnapshot(router), <-p.whole)
 		end()
 		return
 	}
 	m.group.Go("edge-mesh-snapshot", func(context.Context) {
 		defer end()
-		if m.sendParts(ctx, bus.RouterSnapshot(router), s, first) != nil { // the router asks again
+		if m.sendParts(ctx, bus.RouterSnapshot(router), p) != nil { // the router asks again
 			m.stats.Unsent.Add(1)
 		}
 	})
 }
 
+// part of a snapshot that is put together in steps. The table may change between two of them
+// (interest.Snapshot).
+type part struct {
+	of    *interest.Snapshot
+	data  []byte
+	done  bool
+	spare []byte      // for the one after the next
+	whole chan []byte // it has room for one
+}
+
+// Step implements turns.Job.
+func (p *part) Step() (done bool) {
+	if p.done {
+		return true
+	}
+	if p.data, p.done = p.of.Next(p.data, placesOfStep); p.done {
+		p.whole <- p.data
+	}
+	return p.done
+}
+
 // sendParts sends one part after the other, each once the router has taken in the one before, so
 // that neither NATS nor the router has more waiting than that. The mesh's goroutine puts the next
 // part together meanwhile, in between of what else it does.
-func (m *Mesh) sendParts(ctx context.Context, subject string, s *interest.Snapshot, part []byte) error {
-	next := make(chan []byte, 1)
-	var spare []byte
-	for part != nil {
-		into := spare[:0]
-		m.ops.Do(func() { next <- s.Next(into) })
-		if err := m.sendPart(ctx, subject, part); err != nil {
-			return err
-		}
-		spare = part // NATS has it
+func (m *Mesh) sendParts(ctx context.Context, subject string, p *part) error {
+	m.ops.Do(func() { m.work.Add(p) })
+	for {
+		var data []byte
 		select {
-		case part = <-next:
+		case data = <-p.whole:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		last, next := p.of.Last(), &part{of: p.of, data: p.spare[:0], whole: p.whole}
+		if !last {
+			m.ops.Do(func() { m.work.Add(next) })
+		}
+		if err := m.sendPart(ctx, subject, data); err != nil || last {
+			return err
+		}
+		next.spare, p = data, next // NATS has it
 	}
-	return nil
 }
 
 func (m *Mesh) sendPart(ctx context.Context, subject string, data []byte) error {

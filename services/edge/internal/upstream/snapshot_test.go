@@ -21,7 +21,9 @@ func TestALargeSnapshotGoesPartByPart(t *testing.T) {
 		for _, f := range filters {
 			m.table.Join(m.now, 0, f)
 		}
-		m.table.Announce() // and all of that is lost
+		for _, due := m.table.Due(); due; _, due = m.table.Due() {
+			m.table.Announce() // and all of that is lost
+		}
 	})
 	w.router.WaitHolds(filters...)
 	edgetest.WaitFor(t, "a snapshot", func() error {

@@ -231,8 +231,13 @@ func (f *Feed) Head(now time.Time, h exchange.Head) (missing bool) {
 	st.oldest = h.Oldest
 	if !st.known {
 		from := h.Head
-		if f.covered(h.Topic) {
+		switch {
+		case f.covered(h.Topic):
 			from = 0 // it appeared after the filter's topics were asked for
+		case st.pending == 0 && len(f.basing) == 0 && len(st.held) > 0:
+			// Nobody joins who asks for this head. Whoever wants the topic did so before what is
+			// held came: its namespace was not durable then.
+			from = min(from, st.held[0].Seq-1)
 		}
 		f.begin(st, from)
 	}

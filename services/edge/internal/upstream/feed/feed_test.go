@@ -241,6 +241,21 @@ func TestMessagesBeforeTheHeadIsKnownAreHeld(t *testing.T) {
 	}
 }
 
+// A topic that is wanted turns durable: what comes from then on is handed on, though heads are
+// compared before it is known where the topic began.
+func TestATopicThatTurnsDurableLosesNothing(t *testing.T) {
+	durable := false
+	b := newBench(t, 1, Config{Durable: func(string) bool { return durable }})
+	b.log["a"] = &log{epoch: 1, head: 9, oldest: 1}
+	b.Add(0, "a")
+	durable = true
+	b.deliver("a", 1, 8, 9)
+	b.head("a")
+	b.want(0, "a/1/8 a/1/9")
+	b.deliver("a", 1, 10)
+	b.want(0, "a/1/10")
+}
+
 func TestUnknownHeadGivesWayToTheFirstMessage(t *testing.T) {
 	b := newBench(t, 1, Config{})
 	b.Add(0, "a")

@@ -2,7 +2,8 @@ package feed
 
 import "github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 
-// resendMost bounds the messages that Resend gives one loop at a time.
+// resendMost bounds the messages that Resend gives one loop at a time, and the topics that it looks
+// at.
 const resendMost = 1024
 
 // Refused takes back a run that a loop had no room for. Of the durable topics in it nothing more is
@@ -36,15 +37,16 @@ func (f *Feed) Refused(loop int, run []*exchange.Message) (lost int) {
 // Owing reports whether a loop misses anything.
 func (f *Feed) Owing() bool { return len(f.owing) > 0 }
 
-// Resend calls post for each loop that misses something, with what it missed where that is still at
-// hand, else with the last message alone, which shows the loop its hole. post reports whether the
-// loop had room.
-func (f *Feed) Resend(post func(loop int, run []*exchange.Message) bool) {
+// Resend calls post for each loop that misses something, with some of what it missed where that is
+// still at hand, else with the last message alone, which shows the loop its hole. post reports
+// whether the loop had room; Resend is false where one had not.
+func (f *Feed) Resend(post func(loop int, run []*exchange.Message) bool) (taken bool) {
+	taken = true
 	for loop, topics := range f.owing {
 		var run []*exchange.Message
 		var sent []*state
 		for st := range topics {
-			if len(run) >= resendMost {
+			if len(run) >= resendMost || len(sent) >= resendMost {
 				break
 			}
 			sent = append(sent, st)
@@ -53,12 +55,14 @@ func (f *Feed) Resend(post func(loop int, run []*exchange.Message) bool) {
 			}
 		}
 		if len(run) > 0 && !post(loop, run) {
+			taken = false
 			continue
 		}
 		for _, st := range sent {
 			f.settleDebt(loop, st)
 		}
 	}
+	return taken
 }
 
 func (f *Feed) settleDebt(loop int, st *state) {

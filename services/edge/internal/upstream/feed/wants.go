@@ -101,25 +101,9 @@ func (f *Feed) Expected(t string) {
 	}
 }
 
-// Topics that are joined by name and durable: those whose heads are to be compared with the store.
-func (f *Feed) Topics() []string {
-	var all []string
-	for t := range f.exact {
-		if f.topics[t] != nil || f.cfg.Durable(t) {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// Filters with wildcards that are joined.
-func (f *Feed) Filters() []string {
-	all := make([]string, 0, len(f.filters))
-	for filter := range f.filters {
-		all = append(all, filter)
-	}
-	return all
-}
+// Follows reports whether the head of a topic that is joined by name is to be compared with the
+// store: it is durable.
+func (f *Feed) Follows(t string) bool { return f.topics[t] != nil || f.cfg.Durable(t) }
 
 // Known reports whether everything of a durable topic that comes from now on is owed to the loops.
 func (f *Feed) Known(t string) bool {

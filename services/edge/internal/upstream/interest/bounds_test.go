@@ -21,11 +21,11 @@ func TestLeavingFreesEverything(t *testing.T) {
 			table.Join(start, 0, fmt.Sprint("gone before it was announced/", i))
 			table.Leave(start, 0, fmt.Sprint("gone before it was announced/", i))
 		}
-		table.Announce()
+		announceAll(table)
 		for i := range 3 * slabChunk {
 			table.Leave(start, 0, fmt.Sprint(round, "/", i))
 		}
-		table.Announce()
+		announceAll(table)
 		if table.Len() != 0 || len(table.index) != 0 || table.bytes != 0 {
 			t.Fatalf("%d announced, %d known, %d bytes counted", table.Len(), len(table.index), table.bytes)
 		}
@@ -39,12 +39,12 @@ func TestLeavingFreesEverything(t *testing.T) {
 func TestPlacesAreUsedAgain(t *testing.T) {
 	table := New("e", 1)
 	table.Join(start, 0, "stays")
-	table.Announce()
+	announceAll(table)
 	for i := range 10 * slabChunk {
 		table.Join(start, 0, fmt.Sprint(i))
-		table.Announce()
+		announceAll(table)
 		table.Leave(start, 0, fmt.Sprint(i))
-		table.Announce()
+		announceAll(table)
 	}
 	if table.slab.end > slabChunk {
 		t.Errorf("%d places for two filters", table.slab.end)
@@ -92,9 +92,9 @@ func TestGateAgreesWithAList(t *testing.T) {
 				held = append(held, join{sub, version, now.Add(Patience)})
 			case "applied":
 				version := rapid.Uint64Range(0, 9).Draw(t, "version")
-				compare("applied", g.Applied(version), take(func(j join) bool { return j.version <= version }))
+				compare("applied", g.Applied(version, 99), take(func(j join) bool { return j.version <= version }))
 			case "late":
-				compare("late", g.Late(now), take(func(j join) bool { return !j.until.After(now) }))
+				compare("late", g.Late(now, 99), take(func(j join) bool { return !j.until.After(now) }))
 			}
 			at, ok := g.Next()
 			if ok != (len(held) > 0) || g.Len() != len(held) {
@@ -107,20 +107,20 @@ func TestGateAgreesWithAList(t *testing.T) {
 	})
 }
 
-// What an announcement or a part of a snapshot may hold it holds, to the byte, and no more: routers
-// are not sent more of them than there must be.
+// What an announcement or a part of a snapshot may hold it holds, to the change or to the byte, and
+// no more: routers are not sent more of them than there must be.
 func TestPartsAreFull(t *testing.T) {
 	table := New("e", 1)
 	const size = 256 // of a filter with what protobuf adds
-	for i := range 2 * maxPart / size {
+	for i := range 4 * snapshotPart / size {
 		table.Join(start, 0, fmt.Sprintf("%0*d", size-filterOverhead, i))
 	}
 	table.Join(start, 0, "z") // for which there is no room
 	var sizes []int
-	for _, a := range table.Announce() {
+	for _, a := range announceAll(table) {
 		sizes = append(sizes, len(a.GetAdd()))
 	}
-	if want := []int{maxPart / size, maxPart / size, 1}; !slices.Equal(sizes, want) {
+	if want := []int{changesAtATime, changesAtATime, changesAtATime, changesAtATime, 1}; !slices.Equal(sizes, want) {
 		t.Errorf("announced in parts of %v, want %v", sizes, want)
 	}
 	sizes = nil
@@ -140,7 +140,7 @@ func TestWhatComesLaterTakesNoRoomInASnapshot(t *testing.T) {
 		table.Join(start, 0, fmt.Sprintf("long/%04d/%s", i/2, strings.Repeat("x", 230)))
 		table.Join(start, 0, fmt.Sprint("short/", i))
 	}
-	table.Announce()
+	announceAll(table)
 	s := table.Snapshot()
 	held := map[string]bool{}
 	for p := next(s); p != nil; p = next(s) {
@@ -153,11 +153,11 @@ func TestWhatComesLaterTakesNoRoomInASnapshot(t *testing.T) {
 		for i := range 3000 {
 			table.Leave(start, 0, fmt.Sprint("short/", i))
 		}
-		table.Announce()
+		announceAll(table)
 		for i := range 3000 {
 			table.Join(start, 0, fmt.Sprintf("late/%04d/%s", i, strings.Repeat("y", 240)))
 		}
-		table.Announce()
+		announceAll(table)
 	}
 	for i := range 1500 {
 		if f := fmt.Sprintf("long/%04d/%s", i, strings.Repeat("x", 230)); !held[f] {
@@ -176,22 +176,91 @@ func TestTheFirstChangeSaysWhenToAnnounce(t *testing.T) {
 		if at, due := table.Due(); !due || !at.Equal(now.Add(Coalesce)) {
 			t.Errorf("due at %v, %v", at, due)
 		}
-		table.Announce()
+		announceAll(table)
 	}
+}
+
+// What was announced is let go of though there are always more changes, and the count of them goes
+// on.
+func TestChangesThatNeverEndAreBounded(t *testing.T) {
+	table := New("e", 1)
+	for i := range 200 {
+		for n := range changesAtATime {
+			table.Join(start, 0, fmt.Sprint(i, "/", n))
+		}
+		if i == 0 {
+			table.Join(start, 0, "one more")
+			continue
+		}
+		if a := table.Announce(); len(a.GetAdd()) != changesAtATime {
+			t.Fatalf("%d are announced at a time", len(a.GetAdd()))
+		}
+		if _, due := table.Due(); !due || table.Changes()-table.Told() != changesAtATime+1 || table.Told() != uint64(i*changesAtATime) {
+			t.Fatalf("%d changes, %d of them told", table.Changes(), table.Told())
+		}
+	}
+	if n := len(table.dirty); n > 4*changesAtATime {
+		t.Errorf("%d changes are kept", n)
+	}
+}
+
+// A walk over what loops want meets once whatever is wanted all the time, and nothing that nobody
+// wants, whatever comes and goes between its slices.
+func TestAWalkMeetsWhatStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New("e", 1)
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d/+", "e", "f", "g/#"})
+		wanted, stayed, met := map[string]bool{}, map[string]bool{}, map[string]int{}
+		change := func() {
+			f := name.Draw(t, "name")
+			if wanted[f] {
+				table.Leave(start, 0, f)
+				delete(stayed, f)
+			} else {
+				table.Join(start, 0, f)
+			}
+			if wanted[f] = !wanted[f]; rapid.Bool().Draw(t, "announce") {
+				announceAll(table)
+			}
+		}
+		for range rapid.IntRange(0, 30).Draw(t, "before") {
+			change()
+		}
+		for f, is := range wanted {
+			if is {
+				stayed[f] = true
+			}
+		}
+		for at, more := uint32(0), true; more; {
+			at, more = table.Some(at, rapid.IntRange(1, 3).Draw(t, "most"), func(f string) {
+				if met[f]++; !wanted[f] {
+					t.Fatalf("nobody wants %s", f)
+				}
+			})
+			for range rapid.IntRange(0, 3).Draw(t, "changes") {
+				change()
+			}
+		}
+		for f := range stayed {
+			if met[f] != 1 {
+				t.Fatalf("%s is met %d times", f, met[f])
+			}
+		}
+	})
 }
 
 // A burst of changes leaves no memory behind; what the usual ones need is used again.
 func TestABurstLeavesNoMemory(t *testing.T) {
 	table := New("e", 1)
 	table.Join(start, 0, "a")
-	table.Announce()
+	announceAll(table)
 	if cap(table.dirty) == 0 {
 		t.Error("the list of changes is made anew for each announcement")
 	}
 	for i := range 1<<16 + 1 {
 		table.Join(start, 0, fmt.Sprint(i))
 	}
-	table.Announce()
+	announceAll(table)
 	if n := cap(table.dirty); n != 0 {
 		t.Errorf("room for %d changes is kept", n)
 	}
@@ -204,7 +273,7 @@ func TestAGateLetsGo(t *testing.T) {
 		g.Add(start.Add(time.Duration(i)), uint64(10-i), Wait{Sub: i})
 	}
 	order, version := g.order, g.version
-	if n := len(g.Applied(3)) + len(g.Late(start.Add(Patience+4))) + len(g.Applied(9)); n != 10 || g.Len() != 0 {
+	if n := len(g.Applied(3, 2)) + len(g.Applied(3, 9)) + len(g.Late(start.Add(Patience+4), 1)) + len(g.Late(start.Add(Patience+4), 9)) + len(g.Applied(9, 9)); n != 10 || g.Len() != 0 {
 		t.Fatalf("%d went", n)
 	}
 	for i := range order {

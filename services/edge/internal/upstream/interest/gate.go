@@ -44,10 +44,10 @@ func (g *Gate) Add(now time.Time, version uint64, w Wait) {
 // Len is the number of joins held.
 func (g *Gate) Len() int { return len(g.version) }
 
-// Applied takes out the joins whose version is at most version.
-func (g *Gate) Applied(version uint64) []Wait {
+// Applied takes out most of the joins whose version is at most version.
+func (g *Gate) Applied(version uint64, most int) []Wait {
 	var out []Wait
-	for len(g.version) > 0 && g.version[0].version <= version {
+	for len(g.version) > 0 && g.version[0].version <= version && len(out) < most {
 		h := heap.Pop(&g.version).(*held)
 		h.gone = true
 		out = append(out, h.wait)
@@ -56,10 +56,10 @@ func (g *Gate) Applied(version uint64) []Wait {
 	return out
 }
 
-// Late takes out the joins whose time is over.
-func (g *Gate) Late(now time.Time) []Wait {
+// Late takes out most of the joins whose time is over.
+func (g *Gate) Late(now time.Time, most int) []Wait {
 	var out []Wait
-	for len(g.order) > 0 && !g.order[0].until.After(now) {
+	for len(g.order) > 0 && !g.order[0].until.After(now) && len(out) < most {
 		if h := g.first(); !h.gone {
 			heap.Remove(&g.version, h.index)
 			out = append(out, h.wait)

@@ -27,7 +27,7 @@ func TestChangesAreAnnouncedTogether(t *testing.T) {
 	if at, ok := table.Due(); !ok || at != start.Add(Coalesce) {
 		t.Errorf("due at %v %v", at, ok)
 	}
-	got := table.Announce()
+	got := announceAll(table)
 	want := &meshv1.EdgeAnnounce{EdgeId: "e1", EdgeIncarnation: 7, Version: 1, Add: []string{"a", "b"}}
 	if len(got) != 1 || !proto.Equal(got[0], want) {
 		t.Fatalf("got %v, want %v", got, want)
@@ -42,7 +42,7 @@ func TestChangesAreAnnouncedTogether(t *testing.T) {
 	}
 	table.Leave(start, 1, "a")
 	table.Leave(start, 1, "a") // once too often
-	got = table.Announce()
+	got = announceAll(table)
 	if len(got) != 1 || got[0].GetVersion() != 2 || !slices.Equal(got[0].GetRemove(), []string{"a"}) {
 		t.Fatalf("got %v", got)
 	}
@@ -53,14 +53,14 @@ func TestLargeChangesComeInParts(t *testing.T) {
 	for i := range 5000 {
 		table.Join(start, 0, fmt.Sprintf("%05d/%s", i, strings.Repeat("x", 240)))
 	}
-	all := table.Announce()
+	all := announceAll(table)
 	if len(all) < 2 {
 		t.Fatalf("%d announcements", len(all))
 	}
 	n := 0
 	for i, a := range all {
 		n += len(a.GetAdd())
-		if a.GetVersion() != uint64(i+1) || proto.Size(a) > maxPart+256 {
+		if a.GetVersion() != uint64(i+1) || len(a.GetAdd()) > changesAtATime {
 			t.Errorf("announcement %d: version %d, %d bytes", i, a.GetVersion(), proto.Size(a))
 		}
 	}
@@ -103,7 +103,7 @@ func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
 					t.Fatalf("last leave of %s by %d told wrongly", f, loop)
 				}
 			case "announce":
-				for _, a := range table.Announce() {
+				for _, a := range announceAll(table) {
 					if version++; a.GetVersion() != version {
 						t.Fatalf("version %d after %d", a.GetVersion(), version-1)
 					}
@@ -145,11 +145,34 @@ func TestAnnouncementsDigestAndSnapshotAgree(t *testing.T) {
 	})
 }
 
-// next is the next part, decoded; nil after the last, or where it is none.
-func next(s *Snapshot) *meshv1.EdgeSnapshot {
-	data := s.Next(nil)
+// announceAll makes announcements of every change so far.
+func announceAll(t *Table) (all []*meshv1.EdgeAnnounce) {
+	for _, due := t.Due(); due; _, due = t.Due() {
+		if a := t.Announce(); a != nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// next is the next part, decoded; nil after the last, or where it is none. between is called
+// between two slices of it.
+func next(s *Snapshot, between ...func()) *meshv1.EdgeSnapshot {
+	if s.Last() {
+		return nil
+	}
+	most := 1 << 20
+	if len(between) > 0 {
+		most = 300
+	}
+	data, whole := s.Next(nil, most)
+	for ; !whole; data, whole = s.Next(data, most) {
+		for _, f := range between {
+			f()
+		}
+	}
 	p := &meshv1.EdgeSnapshot{}
-	if data == nil || proto.Unmarshal(data, p) != nil {
+	if proto.Unmarshal(data, p) != nil {
 		return nil
 	}
 	return p
@@ -180,11 +203,31 @@ func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
 		for i := range rapid.IntRange(0, 4000).Draw(t, "before") {
 			flip(i)
 		}
-		table.Announce()
+		announceAll(table)
 		s := table.Snapshot()
 		version, held := table.Version(), map[string]bool{}
 		n := uint32(0)
-		for p := next(s); p != nil; p = next(s) {
+		change := func() {
+			from, count := rapid.IntRange(0, 5000).Draw(t, "from"), rapid.IntRange(0, 2000).Draw(t, "count")
+			for range rapid.IntRange(0, 2).Draw(t, "times") {
+				// twice: away, and back under a later version
+				for i := from; i < from+count; i++ {
+					flip(i)
+				}
+				if rapid.Bool().Draw(t, "all of it") {
+					log = append(log, announceAll(table)...)
+				} else if a := table.Announce(); a != nil {
+					log = append(log, a)
+				}
+			}
+		}
+		pauses := 0
+		between := func() {
+			if pauses++; pauses%4 == 0 { // changing all of it each time takes the test too long
+				change()
+			}
+		}
+		for p := next(s, between); p != nil; p = next(s, between) {
 			if p.GetPart() != n || p.GetVersion() != version || s.Last() != (n+1 == p.GetParts()) || proto.Size(p) > snapshotPart+256 {
 				t.Fatalf("part %d of %d, version %d, %d bytes", p.GetPart(), p.GetParts(), p.GetVersion(), proto.Size(p))
 			}
@@ -192,14 +235,7 @@ func TestASnapshotMayBeTakenWhileTheTableChanges(t *testing.T) {
 			for _, f := range p.GetFilters() {
 				held[f] = true
 			}
-			from, count := rapid.IntRange(0, 5000).Draw(t, "from"), rapid.IntRange(0, 2000).Draw(t, "count")
-			for range rapid.IntRange(0, 2).Draw(t, "times") {
-				// twice: away, and back under a later version
-				for i := from; i < from+count; i++ {
-					flip(i)
-				}
-				log = append(log, table.Announce()...)
-			}
+			change()
 		}
 		for _, a := range log {
 			for _, f := range a.GetRemove() {
@@ -224,19 +260,19 @@ func TestGateOpensByVersionOrByTime(t *testing.T) {
 	g.Add(start, 3, Wait{Sub: 3})
 	g.Add(start.Add(time.Millisecond), 1, Wait{Sub: 1})
 	g.Add(start.Add(2*time.Millisecond), 2, Wait{Sub: 2})
-	if out := g.Applied(0); len(out) != 0 {
+	if out := g.Applied(0, 9); len(out) != 0 {
 		t.Errorf("%v too early", out)
 	}
-	if out := g.Applied(2); len(out) != 2 || out[0].Sub != 1 || out[1].Sub != 2 {
+	if out := g.Applied(2, 9); len(out) != 2 || out[0].Sub != 1 || out[1].Sub != 2 {
 		t.Errorf("got %v", out)
 	}
 	if at, ok := g.Next(); !ok || at != start.Add(Patience) {
 		t.Errorf("next %v %v", at, ok)
 	}
-	if out := g.Late(start.Add(Patience - 1)); len(out) != 0 {
+	if out := g.Late(start.Add(Patience-1), 9); len(out) != 0 {
 		t.Errorf("%v before its time", out)
 	}
-	if out := g.Late(start.Add(Patience)); len(out) != 1 || out[0].Sub != 3 {
+	if out := g.Late(start.Add(Patience), 9); len(out) != 1 || out[0].Sub != 3 {
 		t.Errorf("got %v", out)
 	}
 	if _, ok := g.Next(); ok || g.Len() != 0 {

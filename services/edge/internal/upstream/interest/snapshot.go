@@ -8,8 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// snapshotPart is the most bytes of filters in a part of a snapshot: little enough to be put
-// together in a millisecond or two.
+// snapshotPart is the most bytes of filters in a part of a snapshot.
 const snapshotPart = 256 << 10
 
 // filtersField is the number of filters in meshv1.EdgeSnapshot.
@@ -23,6 +22,8 @@ type Snapshot struct {
 	table       *Table
 	version     uint64
 	part, parts int
+	begun       bool // the part has its head
+	room        int  // bytes for more filters of it
 	// A filter keeps its place, so that one which is there all the time is met once. Who took over
 	// the place of another was announced later.
 	at, end uint32
@@ -37,33 +38,41 @@ func (t *Table) Snapshot() *Snapshot {
 	}
 }
 
-// Next appends the next part to dst, as an encoded meshv1.EdgeSnapshot; nil after the last. There
-// is at least one.
-func (s *Snapshot) Next(dst []byte) []byte {
-	if s.part == s.parts {
-		return nil
+// Next appends what follows of the next part to dst, as an encoded meshv1.EdgeSnapshot, and looks
+// at most places of the table for it. whole says that this was the end of the part. There is at
+// least one part, and there are none after Last.
+func (s *Snapshot) Next(dst []byte, most int) (part []byte, whole bool) {
+	if !s.begun {
+		var err error
+		dst, err = proto.MarshalOptions{}.MarshalAppend(dst, &meshv1.EdgeSnapshot{
+			EdgeId: s.table.edge, EdgeIncarnation: s.table.incarnation, Version: s.version, Part: uint32(s.part), Parts: uint32(s.parts),
+		})
+		if err != nil { // the name of the edge is no text: nobody takes it
+			s.part = s.parts
+			return dst, true
+		}
+		s.begun, s.room = true, snapshotPart
 	}
-	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, &meshv1.EdgeSnapshot{
-		EdgeId: s.table.edge, EdgeIncarnation: s.table.incarnation, Version: s.version, Part: uint32(s.part), Parts: uint32(s.parts),
-	})
-	if err != nil { // the name of the edge is no text
-		return nil
-	}
-	s.part++
 	// The filters by hand: protobuf would walk over the names twice, and they are not in the
 	// processor's caches.
-	for room := snapshotPart; s.at < min(s.end, s.table.slab.end); s.at++ {
+	for ; s.at < min(s.end, s.table.slab.end); s.at++ {
+		if most--; most < 0 {
+			return dst, false
+		}
 		f := s.table.slab.at(s.at)
 		if f.announced == 0 || f.announced > s.version {
 			continue
 		}
-		if room -= len(f.name) + filterOverhead; room < 0 {
+		if s.room < len(f.name)+filterOverhead {
 			break
 		}
+		s.room -= len(f.name) + filterOverhead
 		dst = protowire.AppendTag(dst, filtersField, protowire.BytesType)
 		dst = protowire.AppendString(dst, f.name)
 	}
-	return dst
+	s.begun = false
+	s.part++
+	return dst, true
 }
 
 // Last says that no part comes any more.

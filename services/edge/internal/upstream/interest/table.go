@@ -4,6 +4,7 @@
 package interest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -14,9 +15,9 @@ import (
 // Coalesce is how long a change may wait for others to be announced with it.
 const Coalesce = 2 * time.Millisecond
 
-// maxPart is the most bytes of filters in one announcement or part of a snapshot; NATS takes twice
-// that.
-const maxPart = 512 << 10
+// changesAtATime is how many changes one announcement is made of at most: little enough to be put
+// together in a quarter of a millisecond, and with names of 255 bytes a quarter of what NATS takes.
+const changesAtATime = 1024
 
 // filterOverhead is what protobuf adds to a filter of at most 255 bytes: a tag and two bytes of
 // length.
@@ -29,8 +30,10 @@ type Table struct {
 
 	index map[string]uint32 // where a filter stands
 	slab  slab
-	dirty []uint32 // changed since the last announcement
+	dirty []uint32 // changed since they were announced, in order
+	told  int      // how many of these were announced
 	since time.Time
+	past  uint64 // changes that were announced and are not among dirty any more
 
 	// What was announced so far.
 	version uint64
@@ -96,7 +99,7 @@ func (t *Table) changed(now time.Time, i uint32, e *filter) {
 	if e.dirty {
 		return
 	}
-	if len(t.dirty) == 0 {
+	if len(t.dirty) == t.told {
 		t.since = now
 	}
 	e.dirty = true
@@ -104,14 +107,23 @@ func (t *Table) changed(now time.Time, i uint32, e *filter) {
 }
 
 // Due is when Announce must be called; false where nothing changed.
-func (t *Table) Due() (time.Time, bool) { return t.since.Add(Coalesce), len(t.dirty) > 0 }
+func (t *Table) Due() (time.Time, bool) { return t.since.Add(Coalesce), len(t.dirty) > t.told }
 
-// Announce makes announcements of every change so far.
-func (t *Table) Announce() []*meshv1.EdgeAnnounce {
-	var all []*meshv1.EdgeAnnounce
-	var last *meshv1.EdgeAnnounce
-	size := 0
-	for _, i := range t.dirty {
+// Changes is how many changes there were so far, and Told how many of them, the first ones, were
+// announced.
+func (t *Table) Changes() uint64 { return t.past + uint64(len(t.dirty)) }
+
+// Told belongs to Changes.
+func (t *Table) Told() uint64 { return t.past + uint64(t.told) }
+
+// Announce makes an announcement of the oldest changes, and leaves the others for the next call;
+// nil where these came to nothing. Between two calls anything may change: the table's version, its
+// digest and its snapshots are of what was announced.
+func (t *Table) Announce() *meshv1.EdgeAnnounce {
+	var a *meshv1.EdgeAnnounce
+	end := min(t.told+changesAtATime, len(t.dirty))
+	for ; t.told < end; t.told++ {
+		i := t.dirty[t.told]
 		e := t.slab.at(i)
 		e.dirty = false
 		add := e.total > 0
@@ -119,19 +131,26 @@ func (t *Table) Announce() []*meshv1.EdgeAnnounce {
 			t.forget(i, e)
 			continue
 		}
-		if size += len(e.name) + filterOverhead; last == nil || size > maxPart {
+		if a == nil {
 			t.version++
-			last = &meshv1.EdgeAnnounce{EdgeId: t.edge, EdgeIncarnation: t.incarnation, Version: t.version}
-			all = append(all, last)
-			size = len(e.name) + filterOverhead
+			a = &meshv1.EdgeAnnounce{EdgeId: t.edge, EdgeIncarnation: t.incarnation, Version: t.version}
 		}
-		t.announce(last, i, e, add)
+		t.announce(a, i, e, add)
 	}
-	t.dirty = t.dirty[:0]
-	if cap(t.dirty) > 1<<16 {
+	t.trim()
+	return a
+}
+
+// trim lets go of changes that were announced, once these are half of all.
+func (t *Table) trim() {
+	if t.told < len(t.dirty)-t.told {
+		return
+	}
+	t.past += uint64(t.told)
+	t.dirty, t.told = slices.Delete(t.dirty, 0, t.told), 0
+	if len(t.dirty) == 0 && cap(t.dirty) > 1<<16 {
 		t.dirty = nil
 	}
-	return all
 }
 
 func (t *Table) announce(to *meshv1.EdgeAnnounce, i uint32, e *filter, add bool) {
@@ -164,6 +183,19 @@ func (t *Table) Announced(f string) uint64 {
 		return t.slab.at(i).announced
 	}
 	return 0
+}
+
+// Some calls found with the topics and filters that loops want, from place at on, and looks at most
+// places. It returns where to go on, and false after the last. The first place is 0. What is wanted
+// all the time is found once; of what comes or goes meanwhile nothing is said.
+func (t *Table) Some(at uint32, most int, found func(name string)) (next uint32, more bool) {
+	for end := t.slab.end; at < end && most > 0; at++ {
+		if e := t.slab.at(at); e.total > 0 {
+			found(e.name)
+		}
+		most--
+	}
+	return at, at < t.slab.end
 }
 
 // Version of the last announcement.

@@ -4,8 +4,10 @@ package serial
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Queue of functions for one goroutine. Do never blocks and never refuses: its callers bound what
@@ -18,6 +20,8 @@ type Queue struct {
 	waiting []func()
 	spare   []func()
 	n       atomic.Int64
+
+	taken []func() // the owner's: those of a RunFor that are left
 }
 
 // New makes an empty queue.
@@ -27,11 +31,15 @@ func New() *Queue { return &Queue{ready: make(chan struct{}, 1)} }
 func (q *Queue) Do(f func()) {
 	q.mu.Lock()
 	q.waiting = append(q.waiting, f)
-	q.n.Store(int64(len(q.waiting)))
+	q.n.Add(1)
 	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *Queue) wake() {
 	select {
 	case q.ready <- struct{}{}:
-	default: // the goroutine will see f with what waits already
+	default: // the goroutine will see what waits already
 	}
 }
 
@@ -51,21 +59,46 @@ func (q *Queue) Len() int { return int(q.n.Load()) }
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
 // Run runs what waits now. Only the owning goroutine calls it.
-func (q *Queue) Run() {
-	q.mu.Lock()
-	fs := q.waiting
-	q.waiting = q.spare[:0]
-	q.n.Store(0)
-	q.mu.Unlock()
-	for i, f := range fs {
-		f()
-		fs[i] = nil
+func (q *Queue) Run() { q.RunFor(math.MaxInt64) }
+
+// lookEvery is how many functions RunFor runs between looks at the time.
+const lookEvery = 16
+
+// RunFor is Run, but ends with the functions in hand when so much time is over: Ready has a token
+// then, and those that are left go first.
+func (q *Queue) RunFor(d time.Duration) {
+	if len(q.taken) == 0 {
+		q.take()
 	}
-	if cap(fs) <= 4096 { // a burst's slice is not kept for ever
-		q.spare = fs
+	began, all := time.Now(), q.taken
+	for i, f := range all {
+		if i%lookEvery == lookEvery-1 && time.Since(began) >= d {
+			q.taken = all[i:]
+			q.n.Add(int64(-i))
+			q.wake()
+			return
+		}
+		f()
+		all[i] = nil
+	}
+	q.taken = nil
+	q.n.Add(int64(-len(all)))
+	if cap(all) <= 4096 { // a burst's slice is not kept for ever
+		q.spare = all[:0]
 	} else {
 		q.spare = nil
 	}
+	if q.n.Load() > 0 {
+		// put in since these were taken, and whoever was told of it went on with them
+		q.wake()
+	}
+}
+
+// take takes what waits.
+func (q *Queue) take() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken, q.waiting = q.waiting, q.spare[:0]
 }
 
 // Serve runs what is put in until ctx ends.

@@ -300,7 +300,7 @@ func (s *Sessions) detach(one *session) {
 	}
 	one.pending.detach = true
 	one.due = time.Time{}
-	s.dirty[one] = true
+	s.schedule(one)
 }
 
 // owes says that something is being written, or could not be yet.

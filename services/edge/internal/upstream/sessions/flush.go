@@ -44,11 +44,34 @@ type batch struct {
 
 func (b *batch) full() bool { return len(b.units) == writesInABatch || b.size >= bytesInABatch }
 
-// flush begins to write what is due.
-func (s *Sessions) flush(now time.Time) {
+// flushedOfStep is how many sessions one step of a flush looks at: a quarter of a millisecond.
+const flushedOfStep = 512
+
+// Of those that wait for an owner, some are looked at now and then, whether it is another's by now.
+const (
+	lookEvery = scanEvery
+	lookMost  = writesInABatch
+)
+
+// schedule has what a session has to write be written when it is due.
+func (s *Sessions) schedule(one *session) {
+	s.dirty[one] = true
+	s.line.put(one)
+}
+
+// flush begins to write some of what is due, and reports whether there may be more. Between two
+// steps of it anything may happen: a session that was lost, or is being written, is passed over,
+// and one whose hold began anew is written under that.
+func (s *Sessions) flush(now time.Time) (more bool) {
+	s.look(now)
 	var open map[string]*batch // by owner
-	for one := range s.dirty {
-		if one.writing || one.due.After(now) {
+	n := 0
+	for ; n < flushedOfStep; n++ {
+		one := s.line.next(now)
+		if one == nil {
+			break
+		}
+		if one.writing || !s.dirty[one] { // who is being written is lined up again after that
 			continue
 		}
 		owner := s.cfg.Owner(one.user, one.name)
@@ -56,6 +79,7 @@ func (s *Sessions) flush(now time.Time) {
 		switch {
 		case b != nil:
 		case s.writes[owner] >= writesAtATime:
+			s.line.wait(owner, one)
 			continue
 		default:
 			if b = (&batch{owner: owner}); open == nil {
@@ -82,15 +106,29 @@ func (s *Sessions) flush(now time.Time) {
 			f()
 		}
 	}
+	return n == flushedOfStep
+}
+
+// look has sessions go on whose owner took no more, where they are another's by now.
+func (s *Sessions) look(now time.Time) {
+	if len(s.line.behind) == 0 || now.Sub(s.line.looked) < lookEvery {
+		return
+	}
+	s.line.looked = now
+	for owner := range s.line.behind {
+		s.line.look(owner, lookMost, func(one *session) bool { return s.cfg.Owner(one.user, one.name) != owner })
+	}
 }
 
 func (s *Sessions) begun(b *batch) {
-	req := &meshv1.WriteCursorsRequest{}
-	for _, u := range b.units {
-		req.Writes = append(req.Writes, u.p.write(u.of.user, u.of.name))
-	}
 	s.writes[b.owner]++
 	s.group.Go("edge-sessions-write", func(ctx context.Context) {
+		// Here, because there may be much of it: what a unit holds is nobody else's until the
+		// store has answered.
+		req := &meshv1.WriteCursorsRequest{}
+		for _, u := range b.units {
+			req.Writes = append(req.Writes, u.p.write(u.of.user, u.of.name))
+		}
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
 		resp, err := s.cfg.Store.WriteCursors(ctx, req)
@@ -101,6 +139,7 @@ func (s *Sessions) begun(b *batch) {
 			if s.writes[b.owner]--; s.writes[b.owner] == 0 {
 				delete(s.writes, b.owner)
 			}
+			s.line.goOn(b.owner)
 			for i, u := range b.units {
 				if err != nil {
 					s.written(u, code.Of(err))
@@ -115,6 +154,9 @@ func (s *Sessions) begun(b *batch) {
 func (s *Sessions) written(u unit, c wirev1.Code) {
 	one := u.of
 	one.writing = false
+	if s.dirty[one] {
+		s.line.put(one)
+	}
 	current := one.held && one.generation == u.p.generation
 	switch {
 	case c == wirev1.Code_CODE_OK:
@@ -162,9 +204,9 @@ func (s *Sessions) again(u unit, c wirev1.Code) {
 	} else {
 		one.pending = u.p
 	}
-	s.dirty[one] = true
 	one.due = time.Now().Add(s.pause(one))
 	s.bound(one)
+	s.schedule(one)
 }
 
 // pause before the next try.
@@ -180,9 +222,7 @@ func (s *Sessions) pause(one *session) time.Duration {
 func (s *Sessions) Flush(ctx context.Context) error {
 	done := make(chan struct{})
 	s.ops.Do(func() {
-		for one := range s.dirty {
-			one.due = time.Time{}
-		}
+		s.line.allNow()
 		s.flushed = append(s.flushed, func() { close(done) })
 	})
 	select {

@@ -43,6 +43,8 @@ func (b *bench) check() {
 				b.t.Errorf("%v is not held, and has something to write or somebody who waits", k)
 			case b.dirty[one] != (one.pending != nil):
 				b.t.Errorf("%v has something to write: %v, and is among those that have: %v", k, one.pending != nil, b.dirty[one])
+			case one.pending != nil && !one.writing && one.in == nil:
+				b.t.Errorf("%v has something to write, and is not in line for it", k)
 			case one.cut && one.pending == nil && !one.writing:
 				b.t.Errorf("%v has lost its connection, and nothing ends its hold", k)
 			case one.pending != nil && one.pending.generation != one.generation:

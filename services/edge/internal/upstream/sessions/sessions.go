@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/turns"
 )
 
 // Store is what sessions need of the store.
@@ -66,9 +67,10 @@ type Sessions struct {
 	// Its own.
 	slots   map[string]chan struct{} // attaches under way, by owner
 	all     map[key]*session
-	dirty   map[*session]bool
-	writes  map[string]int // WriteCursors under way, by owner
-	flushed []func()       // called once nothing is dirty
+	dirty   map[*session]bool // all that have something to be written
+	line    line              // of these, but for those that are being written
+	writes  map[string]int    // WriteCursors under way, by owner
+	flushed []func()          // called once nothing is dirty
 
 	// Held sessions now.
 	Held atomic.Int64
@@ -97,8 +99,10 @@ type session struct {
 
 	attaches []*attach // the first is under way
 	pending  *pending
-	due      time.Time
+	due      time.Time // sessions.schedule comes after a change of it
 	writing  bool
+	in       *byDue                 // nil: it is not in line
+	at       int                    // its place there
 	freed    map[chan struct{}]bool // closed when the hold ends: somebody waits for it
 
 	// void says that holds under older generations than this one are over, as another edge or a
@@ -141,15 +145,22 @@ func (s *Sessions) Stop(ctx context.Context) error {
 func (s *Sessions) run(ctx context.Context) {
 	scan := time.NewTimer(scanEvery)
 	defer scan.Stop()
-	for {
+	at := make(chan struct{})
+	close(at)
+	for more := false; ; {
+		var once <-chan struct{} // there is more to be flushed at once
+		if more {
+			once = at
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.ops.Ready():
-			s.ops.Run()
+			s.ops.RunFor(turns.Slice)
 		case <-scan.C:
+		case <-once:
 		}
-		s.flush(time.Now())
+		more = s.flush(time.Now())
 		// Nothing looks after sessions that owe nothing: an edge with idle connections sleeps.
 		if len(s.dirty) > 0 {
 			scan.Reset(scanEvery)
@@ -203,7 +214,7 @@ func (s *Sessions) save(conn exchange.Conn, r uint32, w *meshv1.SessionWrite, no
 	if now && one.pending.tries == 0 {
 		one.due = time.Time{}
 	}
-	s.dirty[one] = true
+	s.schedule(one)
 }
 
 var (
@@ -234,7 +245,7 @@ func (s *Sessions) cutOff(one *session, why error) {
 	fresh := newPending(p.generation)
 	fresh.detach, fresh.tries = true, p.tries
 	one.pending = fresh
-	s.dirty[one] = true
+	s.schedule(one)
 	if !p.detach {
 		one.cut = true
 		s.cfg.Post(one.conn.Loop, exchange.Detached{Conn: one.conn, Err: why})
@@ -271,6 +282,7 @@ func (s *Sessions) awaitEnd(one *session) (freed chan struct{}) {
 	one.freed[freed] = true
 	if one.pending != nil && one.pending.tries > 0 {
 		one.due = time.Time{}
+		s.schedule(one)
 	}
 	return freed
 }

@@ -57,10 +57,9 @@ func (l *Lanes[K]) Serve(ctx context.Context) {
 func (l *Lanes[K]) run() bool {
 	var f func()
 	l.mu.Lock()
-	whose := l.fair.Round(1, func(next func()) bool {
+	whose := l.fair.Round(1, func(next func()) {
 		f = next
 		l.n--
-		return true
 	})
 	l.mu.Unlock()
 	if f == nil {

@@ -2,9 +2,12 @@ package turns
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // counted is a job of so many steps, each of which takes so long.
@@ -70,19 +73,14 @@ func TestSlicesEnd(t *testing.T) {
 
 func TestThoseWhoAskTakeTurns(t *testing.T) {
 	var f Fair[string, int]
-	for n := range 5 {
-		f.Add("a", n)
+	for n := range 3 {
+		f.Add("a", 2*n)
 	}
 	f.Add("b", 10)
 	f.Add("c", 20)
-	f.Add("c", 21)
+	f.Drop(f.Add("c", 21))
 	round := func(most int) (got []int, whose []string) {
-		whose = f.Round(most, func(n int) bool {
-			if n%2 == 0 { // others are not wanted any more
-				got = append(got, n)
-			}
-			return n%2 == 0
-		})
+		whose = f.Round(most, func(n int) { got = append(got, n) })
 		return got, whose
 	}
 	got, first := round(4)
@@ -98,11 +96,124 @@ func TestThoseWhoAskTakeTurns(t *testing.T) {
 	f.Done(second)
 	f.Done(first)
 	got, third := round(4)
-	if !slices.Equal(got, []int{12, 4}) || !slices.Equal(third, []string{"b", "a"}) {
+	if !slices.Equal(got, []int{4, 12}) || !slices.Equal(third, []string{"a", "b"}) {
 		t.Fatalf("%v of %v", got, third)
 	}
-	if f.Done(third); f.Ready() || len(f.of) != 0 {
+	if f.Done(third); f.Ready() || f.Len() != 0 {
 		t.Errorf("something is left: %+v", f.of)
+	}
+}
+
+// Whatever comes, is dropped and is given out, in any order: each value is given out once, in order
+// for each key, to nobody who has some under way, and nobody is kept without a value.
+func TestFairAgreesWithLists(t *testing.T) {
+	type one struct {
+		n  int
+		at *Value[int, int]
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var f Fair[int, int]
+		waits, busy := map[int][]one{}, map[int]bool{}
+		var rounds [][]int
+		last := 0
+		drop := func(key, i int) {
+			f.Drop(waits[key][i].at)
+			f.Drop(waits[key][i].at) // once too often
+			waits[key] = slices.Delete(waits[key], i, i+1)
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			key := rapid.IntRange(0, 3).Draw(t, "key")
+			switch rapid.SampledFrom([]string{"add", "add", "add", "drop", "round", "done"}).Draw(t, "step") {
+			case "add":
+				last++
+				waits[key] = append(waits[key], one{last, f.Add(key, last*4+key)})
+			case "drop":
+				if n := len(waits[key]); n > 0 {
+					drop(key, rapid.IntRange(0, n-1).Draw(t, "which"))
+				}
+			case "round":
+				before := maps.Clone(busy)
+				most, taken := rapid.IntRange(1, 6).Draw(t, "most"), 0
+				whose := f.Round(most, func(v int) {
+					key := v % 4
+					if taken++; before[key] || waits[key][0].n != v/4 {
+						t.Fatalf("%d was given %d", key, v/4)
+					}
+					waits[key], busy[key] = waits[key][1:], true
+					if other := rapid.IntRange(0, 3).Draw(t, "other"); len(waits[other]) > 0 && rapid.Bool().Draw(t, "drops") {
+						drop(other, rapid.IntRange(0, len(waits[other])-1).Draw(t, "which"))
+					}
+				})
+				for key, all := range waits {
+					if taken < most && len(all) > 0 && !before[key] {
+						t.Fatalf("%d of %d were taken, and %d waits", taken, most, key)
+					}
+				}
+				rounds = append(rounds, whose)
+			case "done":
+				if n := len(rounds); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					for _, key := range rounds[i] {
+						busy[key] = false
+					}
+					f.Done(rounds[i])
+					rounds = slices.Delete(rounds, i, i+1)
+				}
+			}
+			kept, ready := 0, false
+			for key := range 4 {
+				if busy[key] || len(waits[key]) > 0 {
+					kept++
+				}
+				ready = ready || !busy[key] && len(waits[key]) > 0
+			}
+			if f.Len() != kept || f.Ready() != ready {
+				t.Fatalf("%d are kept, %d have something; ready: %v, want %v", f.Len(), kept, f.Ready(), ready)
+			}
+		}
+	})
+}
+
+// Who asks now and then asks rarely, who asks again and again does not, until it was quiet for a
+// while; and of nobody who was quiet that long is anything kept once others ask.
+func TestWhoAsksRarely(t *testing.T) {
+	var r Rare[int]
+	now := time.Unix(1000, 0)
+	for n := range RareMost + 3 {
+		if rarely := r.Ask(now, 1); rarely != (n < RareMost) {
+			t.Fatalf("asked %d times before: rarely %v", n, rarely)
+		}
+		now = now.Add(time.Second)
+	}
+	now = now.Add(RareFor - time.Second - 1)
+	if r.Ask(now, 1) {
+		t.Error("it was not quiet for long enough")
+	}
+	if now = now.Add(RareFor); !r.Ask(now, 1) {
+		t.Error("it was quiet for long enough")
+	}
+	for key := range 1000 {
+		now = now.Add(RareFor / 100)
+		if r.Ask(now, 2+key); len(r.of) > 202 || len(r.of) != r.line.Len() {
+			t.Fatalf("%d are kept, %d in line", len(r.of), r.line.Len())
+		}
+	}
+	if _, kept := r.of[1]; kept {
+		t.Error("one who is gone is kept")
+	}
+}
+
+// Lanes keep nothing of those whose functions ran.
+func TestLanesForget(t *testing.T) {
+	l := NewLanes[int]()
+	for key := range 1000 {
+		l.Do(key, func() {})
+		l.Do(key, func() {})
+	}
+	for l.run() {
+	}
+	if l.fair.Len() != 0 || l.n != 0 {
+		t.Errorf("%d are kept, %d functions counted", l.fair.Len(), l.n)
 	}
 }
 
