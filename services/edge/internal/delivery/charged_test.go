@@ -37,8 +37,8 @@ func (w *world) gone(c *client) {
 // answer or not, and whichever answer comes first. Beyond the bound it is refused, and others are
 // served. A connection that ends is charged nothing.
 func TestPublishesInFlightAreCharged(t *testing.T) {
-	w := newWorld(t, Limits{}).bounded(kept.Config{Connection: 200 << 10})
-	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true, MaxPayload: 1 << 20}}})
+	w := newWorld(t, Limits{}).bounded(kept.Config{Connection: 220 << 10})
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true, MaxPayload: 256 << 10}}})
 	c, other := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})
 	pub := func(c *client, id uint32, size int) {
 		c.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: id, Topic: "open/x", Payload: make([]byte, size), Headers: map[string]string{"a": "b"}})
@@ -47,17 +47,18 @@ func TestPublishesInFlightAreCharged(t *testing.T) {
 	pub(c, 1, 60<<10)
 	pub(c, 0, 70<<10)
 	pub(c, 2, 50<<10)
-	c.charged("three are on their way", 180<<10, 183<<10)
+	c.expect()
+	c.charged("three are on their way", 202<<10, 206<<10)
 	pub(c, 3, 50<<10)
 	c.expect("Error OVERLOADED ref=3")
 	pub(c, 0, 50<<10)
 	pub(other, 3, 50<<10)
-	other.charged("one of another", 50<<10, 52<<10)
+	other.charged("one of another", 56<<10, 58<<10)
 	if n := w.h.Stats().Refused[wirev1.Code_CODE_OVERLOADED]; n != 2 {
 		t.Fatalf("%d are refused", n)
 	}
 	w.h.Event(exchange.Published{Conn: w.h.Handle(c.slot)})
-	c.charged("one was answered", 110<<10, 113<<10)
+	c.charged("one was answered", 123<<10, 127<<10)
 	w.mesh.Release()
 	c.expect("Published 1", "Published 2")
 	c.charged("all were answered", 0, 0)
@@ -174,7 +175,7 @@ func TestTopicsThatAppearAreCharged(t *testing.T) {
 	}
 	w.settle()
 	c.take()
-	c.charged("topics have appeared", before+n*64, before+n*256)
+	c.charged("topics have appeared", before+n*256, before+n*384)
 	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
 	w.settle()
 	c.charged("it has ended", 0, 0)

@@ -226,9 +226,9 @@ func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, epoch uint64,
 	}
 }
 
-// trackBytes is what is kept for a topic that a subscription with wildcards has met: a track, and
-// its places in the lists of the connection and the topic.
-const trackBytes = 128
+// trackBytes is what is kept for a topic that a subscription with wildcards has met: the topic, a
+// track, and its places in the lists of the connection and the topic.
+const trackBytes = 320
 
 // giveTrack does so at once. What it keeps is charged, and not refused: the subscription has begun.
 func (f *fanout) giveTrack(s *state.Subscription, ts *state.Topic, epoch uint64, logged bool) {

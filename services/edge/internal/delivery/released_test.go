@@ -10,9 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
-	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // keeping bounds what connections of a world that has none keep, in windows and in all, in bytes.
@@ -22,6 +20,19 @@ func (w *world) keeping(windows, all int64) *world {
 	w.h = newHub(cfg)
 	w.pass(0)
 	return w
+}
+
+// releasedOne is a world with a client that has not ACKed one message, of which its window keeps the
+// seq alone.
+func releasedOne(t *testing.T) (*world, *client) {
+	t.Helper()
+	w := newWorld(t, Limits{}).keeping(1, 0)
+	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
+	w.mesh.Send("room/1", "a")
+	c.take()
+	c.got = nil
+	return w, c
 }
 
 // keep draws how much windows may keep: anything, no message, or some.
@@ -132,12 +143,7 @@ func TestReleasedMessagesThatRetentionTakesAreNamed(t *testing.T) {
 
 // While the log can't be read a released message waits, and comes once it can.
 func TestReleasedMessagesWaitForTheLog(t *testing.T) {
-	w := newWorld(t, Limits{}).keeping(1, 0)
-	c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000})
-	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true})
-	w.mesh.Send("room/1", "a")
-	c.take()
-	c.got = nil
+	w, c := releasedOne(t)
 	w.mesh.CloseStore(true)
 	w.pass(10 * time.Second)
 	c.expect()

@@ -16,9 +16,10 @@ const (
 	headerBytes  = 128
 )
 
-// PublishBytes is about how much memory a Publish takes until it is answered.
+// PublishBytes is about how much memory a Publish takes until it is answered. Memory comes in sizes
+// that lie an eighth apart, so that a payload takes up to that much more.
 func PublishBytes(m *wirev1.Publish) int {
-	n := publishBytes + len(m.GetTopic()) + len(m.GetPayload()) + len(m.GetDedupeKey())
+	n := publishBytes + len(m.GetTopic()) + len(m.GetPayload())*9/8 + len(m.GetDedupeKey())
 	for k, v := range m.GetHeaders() {
 		n += headerBytes + len(k) + len(v)
 	}

@@ -4,7 +4,6 @@
 package state
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
