@@ -182,8 +182,8 @@ func TestTopicsThatAppearAreCharged(t *testing.T) {
 	w.gone(c)
 }
 
-// What a subscription hears of before it is active is charged; where there is no room it is refused,
-// with a time to come back, and nothing is left of it.
+// What a subscription hears of before it is active is charged; where there is no room it is
+// refused, with a time to come back, and nothing is left of it.
 func TestWhatIsHeardOfIsCharged(t *testing.T) {
 	w := newWorld(t, Limits{}).bounded(kept.Config{Connection: 128 << 10})
 	w.manyTopics(100)

@@ -22,8 +22,8 @@ func (w *world) keeping(windows, all int64) *world {
 	return w
 }
 
-// releasedOne is a world with a client that has not ACKed one message, of which its window keeps the
-// seq alone.
+// releasedOne is a world with a client that has not ACKed one message, of which its window keeps
+// the seq alone.
 func releasedOne(t *testing.T) (*world, *client) {
 	t.Helper()
 	w := newWorld(t, Limits{}).keeping(1, 0)

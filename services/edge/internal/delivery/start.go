@@ -128,8 +128,8 @@ func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool
 	return true
 }
 
-// heardBytes is what is kept for each time that a subscription hears of a topic before it is active,
-// twice where there are more and more.
+// heardBytes is what is kept for each time that a subscription hears of a topic before it is
+// active, twice where there are more and more.
 const heardBytes = 16
 
 // takeHeard takes the topics that a subscription has heard of from it.

@@ -84,9 +84,9 @@ func TestPartsOfFramesAreBounded(t *testing.T) {
 	}
 }
 
-// The connections of one address may have a quarter of the memory for parts of frames: beyond it who
-// has sent much is closed, and connections of other addresses, and those that have sent little, are
-// not. What is kept for it is given back as frames come whole, and as connections end.
+// The connections of one address may have a quarter of the memory for parts of frames: beyond it
+// who has sent much is closed, and connections of other addresses, and those that have sent little,
+// are not. What is kept for it is given back as frames come whole, and as connections end.
 func TestPartsOfAnAddressAreBounded(t *testing.T) {
 	const most, size = 1 << 20, 90 << 10
 	l, _ := byHand(t, poll.ModeWrite)

@@ -62,8 +62,8 @@ func (p *peer) parts() (n int) {
 // frames that wait.
 type rest struct{ bytes []byte }
 
-// lingerKiB is how much of what a closing connection still sends is read, so that its last words are
-// not lost to a reset.
+// lingerKiB is how much of what a closing connection still sends is read, so that its last words
+// are not lost to a reset.
 const lingerKiB = 8 << 10
 
 // peers holds them by slot, where the collector does not look.

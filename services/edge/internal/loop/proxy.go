@@ -67,8 +67,8 @@ func (s *peers) setClient(slot uint32, client [16]byte) {
 	*s.clients.At(int(slot)) = client
 }
 
-// origin is the address for which a connection's sessions and bytes count; "" where it is exempt, or
-// a proxy that speaks for itself.
+// origin is the address for which a connection's sessions and bytes count; "" where it is exempt,
+// or a proxy that speaks for itself.
 func (l *Loop) origin(slot uint32) string {
 	if int(slot) < l.peers.clients.Len() {
 		if client := *l.peers.clients.At(int(slot)); client != ([16]byte{}) {

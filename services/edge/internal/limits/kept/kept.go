@@ -76,9 +76,9 @@ type Config struct {
 	Loop    int64 // bytes of all connections of the loop
 	// Clients and Addresses bound all connections of one of them together; nil: there is no bound.
 	Clients, Addresses *Holders
-	// Client is the client that a connection belongs to; "": it is not known yet. Address is the one
-	// that it comes from; "": its bytes count for none. Both are asked for once a connection has
-	// more than Own, and not again while they are known; nil: nothing is known of any.
+	// Client is the client that a connection belongs to; "": it is not known yet. Address is the
+	// one that it comes from; "": its bytes count for none. Both are asked for once a connection
+	// has more than Own, and not again while they are known; nil: nothing is known of any.
 	Client, Address func(slot uint32) string
 }
 
@@ -137,8 +137,8 @@ func (a *Accounts) Fits(slot uint32, n int) bool {
 }
 
 // WindowsFit reports whether a connection may have what its windows keep now. Windows are kept in a
-// half of what a loop, a client and an address may have, so that in the other half there is room for
-// what can't be let go of.
+// half of what a loop, a client and an address may have, so that in the other half there is room
+// for what can't be let go of.
 func (a *Accounts) WindowsFit(slot uint32) bool { return a.fits(slot, 0, a.cfg.Windows, 1) }
 
 // fits reports whether there is room for n bytes more, in a half of the bounds of the loop, the

@@ -128,8 +128,8 @@ func TestAClientIsBounded(t *testing.T) {
 	}
 }
 
-// A client that takes another id for each connection is bounded by its address; other addresses, and
-// those whose bytes count for none, have room. Its address is asked for once for a connection,
+// A client that takes another id for each connection is bounded by its address; other addresses,
+// and those whose bytes count for none, have room. Its address is asked for once for a connection,
 // however often there is no room.
 func TestAnAddressIsBounded(t *testing.T) {
 	asked := map[uint32]int{}
@@ -183,8 +183,8 @@ func TestASlotIsOpenedAnew(t *testing.T) {
 	}
 }
 
-// Windows have a half of what a loop, a client and an address may have, so that others, and the client itself,
-// have room for the rest.
+// Windows have a half of what a loop, a client and an address may have, so that others, and the
+// client itself, have room for the rest.
 func TestWindowsLeaveRoom(t *testing.T) {
 	a := opened(New(Config{Loop: 1 << 20}), 3)
 	for a.WindowsFit(1) {
