@@ -139,7 +139,10 @@ func (e *Edge) assemble() error {
 	}
 	loops, err := loop.NewAll(loop.Config{
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
-		Kept:   kept.Config{Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops), Clients: kept.NewClients(int64(s.ClientMemory))},
+		Kept: kept.Config{
+			Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops),
+			Clients: kept.NewHolders(int64(s.ClientMemory)), Addresses: kept.NewHolders(int64(s.AddressMemory)),
+		},
 		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,

@@ -47,9 +47,10 @@ type Settings struct {
 	ExemptFrom            []string      `help:"Addresses and networks without limits by address, separated by commas: routers, proxies, networks behind one address." see:"limits-of-connections"`
 	FrameTimeout          time.Duration `help:"How long a client has for the rest of a frame, or of a TLS record, that it has begun." default:"30s" see:"limits-of-connections"`
 	StuckTimeout          time.Duration `help:"How long a client may read nothing at all of what is sent to it before it is closed (SLOW_CONSUMER). At most 1 % of the connections are closed in ten seconds, and none while the edge is late or many clients stop reading together." default:"2m" see:"slow-subscribers"`
-	FrameMemory           int           `help:"Bytes kept of frames and TLS records that have not arrived whole, for all connections together." default:"268435456" see:"limits-of-connections"`
+	FrameMemory           int           `help:"Bytes kept of frames and TLS records that have not arrived whole, for all connections together; those of one address (IPv4, or a /64 of IPv6) may take a quarter of it." default:"268435456" see:"limits-of-connections"`
 	ConnectionMemory      int           `help:"Bytes kept for one connection beside its send queue: messages that are not ACKed, which may take a half of it, and what it subscribed to. Beyond that half messages are read from the log again where they must be sent again." default:"67108864" see:"limits-of-connections"`
 	ClientMemory          int           `help:"The same, for all connections of one client together, by its client id; each connection has 64 KiB beside. 0: no limit." default:"1073741824" zero:"keep" see:"limits-of-connections"`
+	AddressMemory         int           `help:"The same, for all connections of one address (IPv4, or a /64 of IPv6) together, whatever their client ids; those of --exempt-from count for none. 0: no limit." default:"268435456" zero:"keep" see:"limits-of-connections"`
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: the client address that they send with the PROXY protocol (v1, v2) is believed. They must send it for each client, and have no limits by address themselves." see:"behind-a-proxy"`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
@@ -136,6 +137,7 @@ func (s *Settings) Check() error {
 		settings.Range("frame-memory", d.FrameMemory, 1<<20, 1<<40),
 		settings.Range("connection-memory", d.ConnectionMemory, 128<<10, 1<<40),
 		settings.Range("client-memory", d.ClientMemory, 0, 1<<40),
+		settings.Range("address-memory", d.AddressMemory, 0, 1<<40),
 		settings.Range("max-frame-rate", d.MaxFrameRate, 0, 1_000_000),
 		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),
 		settings.Range("dead-letter-rate", d.DeadLetterRate, 0, 1_000_000),

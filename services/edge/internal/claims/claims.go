@@ -21,6 +21,8 @@ type Delivery interface {
 	ClaimState(c exchange.Conn, st *wirev1.ClaimState)
 	// RefuseRequest answers a request with an Error.
 	RefuseRequest(c exchange.Conn, ref uint32, why *code.Error)
+	// Keep charges a connection for so many bytes more that are kept for it.
+	Keep(c exchange.Conn, bytes int)
 }
 
 // Desk takes the claims of a loop's connections. It is used by that loop alone.
@@ -53,6 +55,9 @@ type Held struct {
 	asked []request
 	// unsent of the resources have a state that waits until the client takes what is queued.
 	unsent int
+	// kept is what the connection is charged, in bytes; ended: it is not charged any more.
+	kept  int
+	ended bool
 }
 
 // resource is one at which the connection's owner has a place, or that it watches, or both.
@@ -68,6 +73,7 @@ type request struct {
 	id       uint32
 	op       wirev1.Claim_Op
 	resource string
+	names    int // bytes of all names in it
 }
 
 // find is nil where the connection is told nothing of a resource. It is good until one is added or
@@ -115,7 +121,8 @@ func (d *Desk) Ask(k *Held, conn exchange.Conn, id uint64, owner string, m *wire
 	if k == nil {
 		k = &Held{conn: conn, id: id}
 	}
-	k.asked = append(k.asked, request{m.GetId(), m.GetOp(), m.GetResource()})
+	k.asked = append(k.asked, request{m.GetId(), m.GetOp(), m.GetResource(), len(m.GetResource()) + len(m.GetSuccessor()) + len(owner)})
+	d.weigh(k)
 	d.mesh.Claim(conn, m.GetId(), &meshv1.ClaimOp{
 		Kind: meshv1.ClaimOp_Kind(m.GetOp()), Resource: m.GetResource(), Owner: owner, Token: m.GetToken(), TtlMs: m.GetTtlMs(), Priority: m.GetPriority(),
 		Successor: m.GetSuccessor(), WaitMs: m.GetWaitMs(), NoWait: m.GetNoWait(), Conn: id, Bound: true,
@@ -123,9 +130,61 @@ func (d *Desk) Ask(k *Held, conn exchange.Conn, id uint64, owner string, m *wire
 	return k
 }
 
+// What is kept beside names, in bytes: for a connection that has claimed, for a request until it is
+// answered, here and on its way to the stores, for a resource, and for a state that waits.
+const (
+	heldBytes     = 256
+	askedBytes    = 768
+	resourceBytes = 128
+	stateBytes    = 320
+)
+
+// Adds is about how many bytes more a request has the edge keep; 0: none, for long.
+func Adds(m *wirev1.Claim) int {
+	if m.GetOp() != wirev1.Claim_OP_ACQUIRE && m.GetOp() != wirev1.Claim_OP_WATCH {
+		return 0
+	}
+	return askedBytes + resourceBytes + 2*len(m.GetResource())
+}
+
+// Kept is how many bytes the connection is charged.
+func (k *Held) Kept() int {
+	if k == nil {
+		return 0
+	}
+	return k.kept
+}
+
+// bytes is how many it should be.
+func (k *Held) bytes() int {
+	n := heldBytes
+	for i := range k.of {
+		one := &k.of[i]
+		if n += resourceBytes + len(one.name); one.unsent != nil {
+			n += stateBytes + len(one.unsent.GetResource()) + len(one.unsent.GetHolder())
+		}
+	}
+	for i := range k.asked {
+		n += askedBytes + k.asked[i].names
+	}
+	return n
+}
+
+// weigh charges the connection for what has come, and gives back what has gone.
+func (d *Desk) weigh(k *Held) {
+	n := 0
+	if !k.ended {
+		n = k.bytes()
+	}
+	d.delivery.Keep(k.conn, n-k.kept)
+	k.kept = n
+}
+
 // End is for a connection that closes.
 func (d *Desk) End(k *Held) {
 	if k != nil {
+		k.ended = true
+		d.weigh(k)
 		d.mesh.EndClaims(k.id)
 		d.stats.Held -= int64(len(k.of))
 	}
@@ -147,5 +206,6 @@ func (d *Desk) Answered(k *Held, e exchange.Claimed) bool {
 		after := time.Duration(r.GetRetryAfterMs()) * time.Millisecond
 		d.delivery.RefuseRequest(k.conn, a.id, &code.Error{Code: r.GetCode(), Message: r.GetError(), RetryAfter: after})
 	}
+	d.weigh(k)
 	return true
 }

@@ -68,6 +68,7 @@ func (d *Desk) Told(k *Held, st *wirev1.ClaimState) bool {
 		d.push(k, one)
 	}
 	d.drop(k, one)
+	d.weigh(k)
 	return true
 }
 
@@ -84,6 +85,7 @@ func (d *Desk) Flush(k *Held) {
 	for i := 0; i < len(k.of) && k.unsent > 0 && d.delivery.ControlBytes(k.conn) <= MaxQueued; i++ {
 		d.push(k, &k.of[i])
 	}
+	d.weigh(k)
 }
 
 // push tells what of one resource waits.

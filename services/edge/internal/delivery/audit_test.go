@@ -107,6 +107,13 @@ func (a *auditor) conn(c *state.Conn) {
 	a.holds(c, "its window is kept", c.Unacked <= c.Window)
 	a.unacked += unacked
 	a.subscriptions(c)
+	if c.Session != nil {
+		a.kept += c.Session.Kept
+	}
+	for _, p := range c.Publishes {
+		a.kept += int(p.Bytes)
+	}
+	a.kept += c.Claims.Kept()
 	a.is(c, "bytes kept for it", int(a.h.kept.Of(c.Slot)), a.kept-kept)
 	a.index(c)
 	if m := c.ConnMore; m != state.NoConnMore {
@@ -286,7 +293,8 @@ func (a *auditor) group(c *state.Conn, g *state.Member) {
 	a.subs++
 	h := a.h
 	a.holds(c, "a member is listed", g.Owner == c && g.Conn == h.handle(c) && !g.Ended() && g.Listed())
-	a.holds(c, "a member's messages are counted", g.CountedUnacked == g.Unacked() && g.CountedLate == g.Late())
+	a.holds(c, "a member's messages are counted", g.CountedUnacked == g.Unacked() && g.CountedLate == g.Late() && g.CountedBytes == g.Bytes())
+	a.kept += g.Bytes()
 	waits := 0
 	for i, e := range g.Live() {
 		if e.Message == nil {

@@ -171,16 +171,18 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 // counted.
 const idleBudget = 344
 
+// heapBytes is what is on the heap and in use.
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 func TestIdleConnectionStaysSmall(t *testing.T) {
 	const n = 5000
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
+	before := heapBytes()
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
 	h.judgeLinks(linkhealth.Report)
 	f, ping := &flusher{h: h}, frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7, LastRttUs: 40_000})
@@ -192,7 +194,7 @@ func TestIdleConnectionStaysSmall(t *testing.T) {
 		t.Fatalf("round trips are counted as %v", got)
 	}
 	off := h.links.Book().Bytes() + h.conns.Slab.Bytes() + h.subs.Slab.Bytes() + h.tracks.Slab.Bytes() + h.texts.Bytes() + h.arrays.Bytes() + h.topics.Slab.Bytes() + h.kept.Memory()
-	per := (heap() - before + uint64(off)) / n
+	per := (heapBytes() - before + uint64(off)) / n
 	t.Logf("%d bytes for a connection", per)
 	if per > idleBudget {
 		t.Fatalf("%d bytes for a connection, the budget is %d", per, idleBudget)
@@ -217,26 +219,27 @@ func BenchmarkFanOutRun(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns/messages, "ns/delivery")
 }
 
-func BenchmarkFanOut(b *testing.B) {
-	const conns = 1000
-	h, _ := crowd(b, conns, &wirev1.Subscribe{})
-	f := &flusher{h: h}
-	frame := upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, 1, "hello, world")
-	b.ReportAllocs()
-	for seq := uint64(1); b.Loop(); seq++ {
-		m := &exchange.Message{Topic: frame.Topic, Epoch: frame.Epoch, Seq: seq, Frame: frame.Frame}
-		h.Event(exchange.Live{Messages: []*exchange.Message{m}})
-		for h.Work(4096) {
-		}
-		f.flush()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
-}
+func BenchmarkFanOut(b *testing.B) { fanOut(b, &wirev1.Subscribe{}, func(*Hub, uint32, uint64) {}) }
 
 // A message to 1,000 subscribers, and the ACK of each.
 func BenchmarkFanOutAcked(b *testing.B) {
+	var ack []byte
+	of := uint64(0)
+	h := fanOut(b, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST}, func(h *Hub, slot uint32, seq uint64) {
+		if of != seq {
+			of, ack = seq, frameOf(b, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: seq, Sub: 1}}})
+		}
+		h.Feed(slot, ack, 1)
+	})
+	if n := h.Stats().Unacked; n != 0 {
+		b.Fatalf("%d are un-ACKed", n)
+	}
+}
+
+// fanOut measures one message at a time to 1,000 subscribers, each of which does something then.
+func fanOut(b *testing.B, m *wirev1.Subscribe, then func(h *Hub, slot uint32, seq uint64)) *Hub {
 	const conns = 1000
-	h, slots := crowd(b, conns, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})
+	h, slots := crowd(b, conns, m)
 	f := &flusher{h: h}
 	frame := upstreamtest.Encode("room/1", upstreamtest.BaseEpoch, 1, "hello, world")
 	b.ReportAllocs()
@@ -246,31 +249,21 @@ func BenchmarkFanOutAcked(b *testing.B) {
 		for h.Work(4096) {
 		}
 		f.flush()
-		ack := frameOf(b, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: seq, Sub: 1}}})
 		for _, slot := range slots {
-			h.Feed(slot, ack, 1)
+			then(h, slot, seq)
 		}
 	}
-	if n := h.Stats().Unacked; n != 0 {
-		b.Fatalf("%d are un-ACKed", n)
-	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/conns, "ns/delivery")
+	return h
 }
 
 // The collector has nothing to walk for connections that idle: neither for those that share a topic
 // nor for those that each have topics of their own.
 func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 	const n, each = 4000, 3
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
 	f := &flusher{h: h}
-	before := heap()
+	before := heapBytes()
 	for i, slot := range slots {
 		for k := range each {
 			h.Feed(slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(k + 2), Filter: fmt.Sprintf("user/%d/inbox/%d", i, k)}), 1)
@@ -279,7 +272,7 @@ func TestIdleConnectionIsHiddenFromTheCollector(t *testing.T) {
 		}
 		f.flush()
 	}
-	per := float64(int64(heap()-before)) / n
+	per := float64(int64(heapBytes()-before)) / n
 	t.Logf("%.1f bytes on the heap for %d more topics of a connection", per, each)
 	if got := h.Stats(); got.Subscriptions != n*(1+each) || got.Topics != 1+n*each {
 		t.Fatalf("%d subscriptions, %d topics", got.Subscriptions, got.Topics)

@@ -80,6 +80,7 @@ func (h *Hub) close(c *state.Conn, why wirev1.Code, reason string) {
 	}
 	h.sessions.letGo(c, 0)
 	h.endClaims(c)
+	h.kept.Charge(c.Slot, -h.conns.EndPublishes(c))
 	if c.Phase == state.Open {
 		h.rooms.presence.Ended(h.handle(c))
 	}
@@ -151,6 +152,9 @@ func (h *Hub) recycle(c *state.Conn) {
 	h.wheel.Clear(c.Slot)
 	h.links.Book().Forget(&c.Link)
 	c.Out.DropAll(math.MaxInt) // what was queued since
+	if c.Session != nil {
+		h.kept.Charge(c.Slot, -c.Session.Kept)
+	}
 	h.texts.Drop(c.ClientID)
 	c.ClientID = ""
 	h.conns.DropMore(c)

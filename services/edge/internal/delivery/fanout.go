@@ -227,7 +227,11 @@ func (f *fanout) joinTopic(s *state.Subscription, ts *state.Topic, epoch uint64,
 	}
 }
 
-// giveTrack does so at once.
+// trackBytes is what is kept for a topic that a subscription with wildcards has met: the topic, a
+// track, and its places in the lists of the connection and the topic.
+const trackBytes = 320
+
+// giveTrack does so at once. What it keeps is charged, and not refused: the subscription has begun.
 func (f *fanout) giveTrack(s *state.Subscription, ts *state.Topic, epoch uint64, logged bool) {
 	if t := f.hub.tracks.SharedBy(s, ts); t != nil {
 		f.hub.tracks.Share(t, s)
@@ -239,6 +243,7 @@ func (f *fanout) giveTrack(s *state.Subscription, ts *state.Topic, epoch uint64,
 	}
 	t := f.hub.tracks.Add(s, ts)
 	s.Topics++
+	f.hub.keepFor(s, trackBytes)
 	if logged && !s.Headless {
 		f.hub.learnEpoch(t, epoch)
 	}

@@ -2,16 +2,17 @@ package delivery
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // Heard says that bytes have come, whole frames or not.
@@ -126,35 +127,30 @@ func (h *Hub) dripping(c *state.Conn, next int64) int64 {
 // publish hands a client's message on. One with id 0 is never answered; a refusal of it is counted
 // alone.
 func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
-	if why := h.rules.Publish(c.Asking(m.GetId()), m); why != nil {
+	why, size := h.rules.Publish(c.Asking(m.GetId()), m), request.PublishBytes(m)
+	if why == nil && !h.kept.Fits(c.Slot, size) {
+		why = noMemory
+	}
+	if why != nil {
 		h.refuse(c, m.GetId(), why)
 		return
 	}
-	if m.GetId() == 0 {
-		c.Silent++
-	} else {
-		more := h.conns.More(c)
-		more.Publishes = append(more.Publishes, m.GetId())
-	}
+	h.conns.AddPublish(c, m.GetId(), size)
+	h.kept.Charge(c.Slot, size)
 	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
 		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.ClientID),
 	})
 }
 
+// published takes a router's answer.
 func (h *Hub) published(c *state.Conn, e exchange.Published) {
+	size, found := h.conns.TakePublish(c, e.ID)
+	if h.noteStale(found); !found {
+		return
+	}
+	h.kept.Charge(c.Slot, -size)
 	if e.ID == 0 {
-		c.Silent -= min(c.Silent, 1)
 		return
-	}
-	i := slices.Index(c.Publishes, e.ID)
-	if i < 0 {
-		h.stats.StaleEvents++
-		return
-	}
-	more := h.conns.More(c)
-	if more.Publishes = slices.Delete(more.Publishes, i, i+1); len(more.Publishes) == 0 {
-		more.Publishes = nil
-		h.conns.Less(c)
 	}
 	r := e.Result
 	if r.GetCode() != wirev1.Code_CODE_OK {
@@ -175,7 +171,11 @@ func (h *Hub) claim(c *state.Conn, m *wirev1.Claim) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	if why := h.rules.Claim(c.Asking(m.GetId()), c.Claims, m); why != nil {
+	why := h.rules.Claim(c.Asking(m.GetId()), c.Claims, m)
+	if adds := claims.Adds(m); why == nil && adds > 0 && !h.kept.Fits(c.Slot, adds) {
+		why = noMemory
+	}
+	if why != nil {
 		h.rooms.claims.Stats().Count(m.GetOp(), why.Code)
 		h.refuse(c, m.GetId(), why)
 		return

@@ -93,6 +93,7 @@ func (g *groups) leave(n *state.Member) {
 // pause has the member take nothing more.
 func (g *groups) pause(n *state.Member) {
 	n.Pause()
+	g.count(n)
 	g.setWaits(n, false)
 }
 
@@ -102,7 +103,8 @@ func (g *groups) count(n *state.Member) {
 	g.hub.stats.Unacked += int64(unacked) - int64(n.CountedUnacked)
 	n.Owner.Unacked += unacked - n.CountedUnacked
 	n.Owner.TimedOut += late - n.CountedLate
-	n.CountedUnacked, n.CountedLate = unacked, late
+	g.hub.kept.Charge(n.Owner.Slot, n.Bytes()-n.CountedBytes)
+	n.CountedUnacked, n.CountedLate, n.CountedBytes = unacked, late, n.Bytes()
 }
 
 // settled is count where messages may have left the window: others have room.
@@ -127,6 +129,7 @@ func (g *groups) assigned(c *state.Conn, e exchange.Assigned) {
 			h.wheel.Sooner(c.Slot, due)
 		}
 	}
+	g.count(n)
 	g.handOn(n, len(n.Live()))
 }
 

@@ -79,7 +79,8 @@ func (h *Hub) hello(c *state.Conn, body []byte) {
 	h.mesh.Attach(h.handle(c), c.Session.User, c.Session.Name, m.GetSessionTtlS(), id, h.origin(c))
 }
 
-// origin is the address for which what a connection makes counts; a router's is nobody's.
+// origin is the address for which what a connection makes, and has kept, counts; a router's is
+// nobody's.
 func (h *Hub) origin(c *state.Conn) string {
 	if h.cfg.Origin == nil || c.Backend {
 		return ""

@@ -51,8 +51,8 @@ type Config struct {
 	Limits  Limits
 	// Budget is what all queues of the loop may hold; nil: QueueMemory of the limits.
 	Budget *budget.Share
-	// Kept is what connections may have kept for them beside their queues; the hub fills in Name
-	// where that is nil.
+	// Kept is what connections may have kept for them beside their queues; the hub fills in Client
+	// and Address where they are nil.
 	Kept kept.Config
 	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
 	// microseconds; it must not block. nil: none is.
@@ -67,9 +67,9 @@ type Config struct {
 	Unhealthy linkhealth.Mode
 	Path      func(slot uint32) linkhealth.Path
 	Gate      *linkhealth.Gate
-	// Origin is the address for which a connection's sessions and groups count, "" where it is
-	// exempt; nil: none count for any. It is asked for a Hello with a session and a Subscribe with
-	// a group.
+	// Origin is the address for which a connection's sessions, groups and bytes count, "" where it
+	// is exempt; nil: none count for any. It is asked for a Hello with a session, a Subscribe with a
+	// group, and once where much is kept for a connection.
 	Origin func(slot uint32) string
 	// LiveDone is called once a Live event was fanned out to its end.
 	LiveDone func(exchange.Live)
@@ -164,8 +164,11 @@ func New(cfg Config) *Hub {
 	h.rooms = newRooms(h)
 	h.groups = groups{hub: h, room: membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
 	h.windows.hub, h.acks.hub = h, h
-	if cfg.Kept.Name == nil {
-		cfg.Kept.Name = h.clientOf
+	if cfg.Kept.Client == nil {
+		cfg.Kept.Client = h.clientOf
+	}
+	if cfg.Kept.Address == nil {
+		cfg.Kept.Address = func(slot uint32) string { return h.origin(h.conns.Get(slot)) }
 	}
 	h.kept = kept.New(cfg.Kept)
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}

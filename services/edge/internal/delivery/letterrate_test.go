@@ -19,6 +19,19 @@ func nacking(t *testing.T, rate int, attempts uint32) *world {
 	return w
 }
 
+// nacked is one with so many messages for the session, which has subscribed.
+func nacked(t *testing.T, rate int, attempts uint32, n int) (*world, *client) {
+	t.Helper()
+	w := nacking(t, rate, attempts)
+	c := w.session()
+	c.subscribeSession("room/1")
+	w.pass(0)
+	for range n {
+		w.mesh.Send("room/1", "x")
+	}
+	return w, c
+}
+
 // nackAll reads what the client is sent, and Nacks room/1 up to last.
 func (c *client) nackAll(last uint64) {
 	c.take()
@@ -45,13 +58,7 @@ func (w *world) lettersOnce() int {
 // is not lost, is not sent meanwhile, and can still be ACKed.
 func TestDeadLettersHaveARate(t *testing.T) {
 	const n, rate = 30, 2
-	w := nacking(t, rate, 1)
-	c := w.session()
-	c.subscribeSession("room/1")
-	w.pass(0)
-	for range n {
-		w.mesh.Send("room/1", "x")
-	}
+	w, c := nacked(t, rate, 1, n)
 	w.pass(time.Second)
 	begun := w.now
 	c.nackAll(n)
@@ -83,13 +90,7 @@ func TestDeadLettersHaveARate(t *testing.T) {
 // none is lost.
 func TestEveryNackedMessageEndsOnce(t *testing.T) {
 	const n = 20
-	w := nacking(t, 1, 2)
-	c := w.session()
-	c.subscribeSession("room/1")
-	w.pass(0)
-	for range n {
-		w.mesh.Send("room/1", "x")
-	}
+	w, c := nacked(t, 1, 2, n)
 	for round := 1; w.lettersOnce() < n; round++ {
 		if w.pass(500 * time.Millisecond); round > 500 {
 			t.Fatalf("%d dead letters after %d connections", w.lettersOnce(), round)
@@ -113,13 +114,7 @@ func TestEveryNackedMessageEndsOnce(t *testing.T) {
 
 // Without a limit nothing waits.
 func TestDeadLettersWithoutARate(t *testing.T) {
-	w := nacking(t, 0, 1)
-	c := w.session()
-	c.subscribeSession("room/1")
-	w.pass(0)
-	for range 50 {
-		w.mesh.Send("room/1", "x")
-	}
+	w, c := nacked(t, 0, 1, 50)
 	w.pass(time.Second)
 	c.nackAll(50)
 	w.pass(time.Second)
@@ -131,13 +126,7 @@ func TestDeadLettersWithoutARate(t *testing.T) {
 // Who connects again gains one dead letter for each connection beside what the rate says.
 func TestConnectingAgainGainsOneDeadLetter(t *testing.T) {
 	const n, rate, connections = 250, 10, 25
-	w := nacking(t, rate, 1)
-	c := w.session()
-	c.subscribeSession("room/1")
-	w.pass(0)
-	for range n {
-		w.mesh.Send("room/1", "x")
-	}
+	w, c := nacked(t, rate, 1, n)
 	w.pass(time.Second)
 	begun := w.now
 	for range connections {

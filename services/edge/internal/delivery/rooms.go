@@ -62,6 +62,9 @@ func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 	p.h.refuse(p.conn(at), ref, why)
 }
 
+// Keep implements claims.Delivery.
+func (p port) Keep(at exchange.Conn, bytes int) { p.h.kept.Charge(at.Slot, bytes) }
+
 // Slots implements presence.Delivery and others.
 func (p port) Slots() uint32 { return p.h.conns.Len() }
 

@@ -135,6 +135,9 @@ func (z *sessionKeeper) attached(c *state.Conn, e exchange.Attached) {
 	}
 	s := c.Session
 	s.Attach(&e)
+	// as long as the connection lasts: who takes a position up has it from there on
+	s.Kept = s.Bytes()
+	z.hub.kept.Charge(c.Slot, s.Kept)
 	z.hub.welcome(c, s.Conn, e.Resumed)
 	z.hub.conns.Resumed = append(z.hub.conns.Resumed, c.Slot)
 }

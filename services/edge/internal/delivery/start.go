@@ -124,6 +124,11 @@ func (b *starter) slice() int {
 func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool {
 	switch {
 	case !s.Active && !s.Dead && s.Pending != nil && s.Begins:
+		if !b.hub.kept.Fits(s.Conn.Slot, heardBytes) {
+			b.hub.refuseSub(s, noMemory)
+			return true
+		}
+		b.hub.keepFor(s, heardBytes)
 		s.Pending.Heard = append(s.Pending.Heard, ts)
 	case logged && s.Active && s.Kind == state.KindSession && len(b.lines) > 0:
 		l := b.lines[b.hub.handle(s.Conn)]
@@ -137,6 +142,18 @@ func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool
 	}
 	ts.Heard++
 	return true
+}
+
+// heardBytes is what is kept for each time that a subscription hears of a topic before it is
+// active, twice where there are more and more.
+const heardBytes = 16
+
+// takeHeard takes the topics that a subscription has heard of from it.
+func (b *starter) takeHeard(s *state.Subscription) []*state.Topic {
+	heard := s.Pending.Heard
+	s.Pending.Heard = nil
+	b.hub.keepFor(s, -heardBytes*len(heard))
+	return heard
 }
 
 // forget lets go of topics that something was heard of.
@@ -185,7 +202,7 @@ func (b *starter) becomeActive(j *activation, s *state.Subscription, n *int) boo
 			return false // it is taken apart, and undo goes on
 		}
 	}
-	j.heard, s.Pending.Heard = s.Pending.Heard, nil
+	j.heard = b.takeHeard(s)
 	s.Active = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
 	b.answerAt(s, j.placing.First)

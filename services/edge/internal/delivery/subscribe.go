@@ -20,8 +20,7 @@ import (
 func (b *starter) forgetPending(s *state.Subscription) {
 	if s.Pending != nil {
 		if len(s.Pending.Heard) > 0 { // it was over before it began
-			b.hub.jobs.Push(&forgetting{topics: s.Pending.Heard})
-			s.Pending.Heard = nil
+			b.hub.jobs.Push(&forgetting{topics: b.takeHeard(s)})
 		}
 		b.pendings.Give(s.Pending)
 		s.Pending = nil
@@ -130,13 +129,13 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 }
 
 // noMemory refuses what the edge would have to keep too much for.
-var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, its client or all as it may (--connection-memory, --client-memory, --queue-memory)")
+var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, its client, its address or all as it may (--connection-memory, --client-memory, --address-memory, --queue-memory)")
 
 // keepFor charges what is kept for a subscription with wildcards until it is gone: its positions,
 // and the topics that it began with.
 func (h *Hub) keepFor(s *state.Subscription, bytes int) {
 	if bytes != 0 {
-		s.SubscriptionMore.Kept += uint32(bytes)
+		s.SubscriptionMore.Kept = uint32(int(s.SubscriptionMore.Kept) + bytes)
 		h.kept.Charge(s.Conn.Slot, bytes)
 	}
 }

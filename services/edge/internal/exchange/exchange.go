@@ -62,6 +62,10 @@ func (m *Message) Body() []byte {
 	return m.Frame[min(n, len(m.Frame)):]
 }
 
+// Kept is how much memory it keeps, in bytes, with its part of what it shares with those that came
+// with it. Who keeps one of these alone has as much as all of them need.
+func (m *Message) Kept() int { return max(len(m.Frame), int(m.Block)) + len(m.Mesh) }
+
 // Size is about what it holds of memory, in bytes.
 func (m *Message) Size() int { return len(m.Frame) + len(m.Mesh) }
 

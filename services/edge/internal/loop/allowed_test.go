@@ -38,7 +38,7 @@ var offLoop = []string{
 	"poll.NewEpoll", "poll.OpenEpoll", "poll.open", "poll.Wake", "poll.newTimer", "poll.Tick", "poll.Listen",
 	"poll.Bind", "poll.bind", "poll.resolve", "poll.hasIPv6", "poll.sockaddr", "poll.stream", "poll.CPUs", "poll.Pin",
 	"poll.MostFiles", "admission.New", "admission.newBucket", "admission.newCounts", "admission.newRates", "admission.ParsePrefixes", "admission.parsePrefix",
-	"linkhealth.ParseMode", "linkhealth.NewGate", "linkhealth.newRecent", "record.Prepare", "record.Server", "record.Handshake", "record.State", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "kept.NewClients", "poll.set",
+	"linkhealth.ParseMode", "linkhealth.NewGate", "linkhealth.newRecent", "record.Prepare", "record.Server", "record.Handshake", "record.State", "slab.check", "slab.fits", "slab.None", "eventring.Open", "eventring.Take", "eventring.copyTo", "eventring.decode", "budget.New", "kept.NewHolders", "poll.set",
 }
 
 // forbidden is what no allow-list may grow to hold.

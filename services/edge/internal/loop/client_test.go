@@ -50,7 +50,18 @@ type client struct {
 
 func dial(t testing.TB, l *Loop) *client {
 	t.Helper()
-	c, err := net.Dial("tcp", l.Addr())
+	return dialWith(t, l, net.Dialer{})
+}
+
+// dialFrom connects from an address of this host.
+func dialFrom(t testing.TB, l *Loop, from string) *client {
+	t.Helper()
+	return dialWith(t, l, net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}})
+}
+
+func dialWith(t testing.TB, l *Loop, d net.Dialer) *client {
+	t.Helper()
+	c, err := d.Dial("tcp", l.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,15 @@ package loop
 import (
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
@@ -78,6 +82,99 @@ func TestPartsOfFramesAreBounded(t *testing.T) {
 	if l.peers.kept != 0 || l.peers.rests.Taken() != 0 {
 		t.Fatalf("%d bytes in %d rests are left", l.peers.kept, l.peers.rests.Taken())
 	}
+}
+
+// The connections of one address may have a quarter of the memory for parts of frames: beyond it
+// who has sent much is closed, and connections of other addresses, and those that have sent little,
+// are not. What is kept for it is given back as frames come whole, and as connections end.
+func TestPartsOfAnAddressAreBounded(t *testing.T) {
+	const most, size = 1 << 20, 90 << 10
+	l, _ := byHand(t, poll.ModeWrite)
+	l.cfg.FrameMemory, l.cfg.Limits.MaxFrame = most, size
+	all := subscribed(t, l, 5)
+	other := dialFrom(t, l, "127.0.0.2")
+	other.write(frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}))
+	turnUntil(t, l, "the other one is welcomed", func() bool { return l.hub.Stats().Connections == 6 && !l.turn() })
+	part := make([]byte, wire.HeaderSize+size)
+	wire.PutHeader(part, size+1, wirev1.FrameType_FRAME_TYPE_PUBLISH)
+	refused := func() uint64 { return l.hub.Stats().Closes[wirev1.Code_CODE_OVERLOADED] }
+	send := func(c *client, b []byte) {
+		read, before := l.stats.ReadBytes, refused()
+		c.write(b)
+		turnUntil(t, l, "it was read", func() bool {
+			return (l.stats.ReadBytes-read == uint64(len(b)) || refused() > before) && !l.turn()
+		})
+	}
+	n := 0
+	for ; n < 4 && refused() == 0; n++ {
+		send(all[n], part)
+	}
+	if n < 2 || refused() != 1 || l.peers.kept > most/addressParts {
+		t.Fatalf("%d have sent a part, %d are refused, %d bytes are kept", n, refused(), l.peers.kept)
+	}
+	send(all[4], part[:10])
+	send(other, part)
+	if refused() != 1 {
+		t.Fatal("one of another address, or with little, is refused")
+	}
+	send(all[0], make([]byte, 1)) // its frame is whole: it can't be decoded
+	for _, c := range append(all, other) {
+		_ = c.Close()
+	}
+	turnUntil(t, l, "all have gone", func() bool { return l.hub.Stats().Connections == 0 })
+	if len(l.peers.large.bySlot) != 0 || len(l.peers.large.byAddress) != 0 || l.peers.kept != 0 {
+		t.Fatalf("%d bytes are left, of %v", l.peers.kept, l.peers.large)
+	}
+}
+
+// A connection that its client's address is exempt of limits for counts for no address.
+func TestPartsOfExemptAddressesAreNotCounted(t *testing.T) {
+	const most, size = 1 << 20, 90 << 10
+	l, _ := byHandBehind(t, admission.Limits{Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	l.cfg.FrameMemory, l.cfg.Limits.MaxFrame = most, size
+	part := make([]byte, wire.HeaderSize+size)
+	wire.PutHeader(part, size+1, wirev1.FrameType_FRAME_TYPE_PUBLISH)
+	for i, c := range subscribed(t, l, 5) {
+		read := l.stats.ReadBytes
+		c.write(part)
+		turnUntil(t, l, "it was read", func() bool { return l.stats.ReadBytes-read == uint64(len(part)) && !l.turn() })
+		if n := l.hub.Stats().Closes[wirev1.Code_CODE_OVERLOADED]; n != 0 {
+			t.Fatalf("number %d is refused", i)
+		}
+	}
+}
+
+// What is counted of large parts is what there is of them, whatever comes and goes.
+func TestLargePartsAreCounted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s largeParts
+		address := func(slot uint32) string { return []string{"", "192.0.2.1", "192.0.2.2"}[slot%3] }
+		has := map[uint32]int{}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			slot := rapid.Uint32Range(0, 8).Draw(t, "slot")
+			if n := rapid.IntRange(0, 1<<20).Draw(t, "bytes"); n > 1<<19 {
+				has[slot] = n
+				all := 0
+				for other, n := range has {
+					if address(slot) != "" && address(other) == address(slot) {
+						all += n
+					}
+				}
+				if got := s.set(slot, n, address); got != all {
+					t.Fatalf("%q has %d, and %d are counted", address(slot), all, got)
+				}
+			} else {
+				delete(has, slot)
+				s.drop(slot)
+			}
+		}
+		for slot := range has {
+			s.drop(slot)
+		}
+		if len(s.bySlot) != 0 || len(s.byAddress) != 0 {
+			t.Fatalf("%v is left", s)
+		}
+	})
 }
 
 // caught keeps what is written from its client when it is told to, instead of sending it.

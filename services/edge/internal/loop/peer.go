@@ -2,10 +2,7 @@ package loop
 
 import (
 	"errors"
-	"time"
 
-	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 )
@@ -65,17 +62,9 @@ func (p *peer) parts() (n int) {
 // frames that wait.
 type rest struct{ bytes []byte }
 
-// noFrameRoom refuses who has sent much of a frame that has not come whole.
-var noFrameRoom = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge has no memory left for frames that have not arrived whole (--frame-memory)")
-
-const (
-	// smallRest is what each connection may have of a frame that has not come whole, however many
-	// have.
-	smallRest = 16 << 10
-	// lingerKiB is how much of what a closing connection still sends is read, so that its last
-	// words are not lost to a reset.
-	lingerKiB = 8 << 10
-)
+// lingerKiB is how much of what a closing connection still sends is read, so that its last words
+// are not lost to a reset.
+const lingerKiB = 8 << 10
 
 // peers holds them by slot, where the collector does not look.
 type peers struct {
@@ -83,6 +72,7 @@ type peers struct {
 	mores   slab.Slab[peerMore]
 	rests   slab.Pool[rest]
 	kept    int // bytes of memory in rests, and of records that have not come whole
+	large   largeParts
 	secures slab.Pool[secure]
 	clients slab.Slab[[16]byte] // whom proxies connect for, by slot; zero: nobody
 }
@@ -290,28 +280,9 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	return false
 }
 
-// refuseLargePart refuses a connection that has sent much of a frame, or of a record and the frame
-// that goes on in it, where there is no memory left for such parts.
-func (l *Loop) refuseLargePart(slot uint32, p *peer) bool {
-	if l.peers.kept <= l.cfg.FrameMemory || p.parts() <= smallRest {
-		return false
-	}
-	l.hub.Refuse(slot, noFrameRoom)
-	l.forget(p)
-	return true
-}
-
-// forget drops what was read of a connection and is not handled.
-func (l *Loop) forget(p *peer) {
-	l.peers.keep(p, nil)
-	if p.secure != nil {
-		l.peers.putSealed(p.secure, 0, nil)
-	}
-}
-
 // discard reads what a closing connection still sends.
 func (l *Loop) discard(slot uint32, p *peer) {
-	l.forget(p)
+	l.forget(slot, p)
 	for range 4 {
 		n, err := poll.Read(int(p.fd), l.buf)
 		if errors.Is(err, poll.ErrAgain) {
@@ -349,6 +320,7 @@ func (l *Loop) end(slot uint32, p *peer) {
 	p.ending = true
 	l.peers.keep(p, nil)
 	l.unsecure(slot, p)
+	l.peers.large.drop(slot)
 	l.hub.Gone(slot)
 }
 

@@ -67,7 +67,7 @@ func (s *peers) setClient(slot uint32, client [16]byte) {
 	*s.clients.At(int(slot)) = client
 }
 
-// origin is the address for which a connection's sessions and groups count; "" where it is exempt,
+// origin is the address for which what a connection has counts; "" where it is exempt,
 // or a proxy that speaks for itself.
 func (l *Loop) origin(slot uint32) string {
 	if int(slot) < l.peers.clients.Len() {

@@ -63,6 +63,7 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 		return false
 	}
 	l.peers.putSealed(s, 0, b)
+	l.countPart(slot, p)
 	switch {
 	case n > 0 && goesOn:
 		p.fed = true // its share is used up

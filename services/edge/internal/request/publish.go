@@ -10,6 +10,22 @@ import (
 // publishRetry is when to try again what is beyond the publish window.
 const publishRetry = 100 * time.Millisecond
 
+// What a message takes on its way to a router beside its bytes, and each of its headers, in bytes.
+const (
+	publishBytes = 512
+	headerBytes  = 128
+)
+
+// PublishBytes is about how much memory a Publish takes until it is answered. Memory comes in sizes
+// that lie an eighth apart, so that a payload takes up to that much more.
+func PublishBytes(m *wirev1.Publish) int {
+	n := publishBytes + len(m.GetTopic()) + len(m.GetPayload())*9/8 + len(m.GetDedupeKey())
+	for k, v := range m.GetHeaders() {
+		n += headerBytes + len(k) + len(v)
+	}
+	return n
+}
+
 // Publish checks a Publish.
 func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 	switch {

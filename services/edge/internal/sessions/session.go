@@ -43,6 +43,18 @@ func (s *Session) Attach(e *exchange.Attached) {
 	}
 }
 
+// What a session, each of its filters and each of its positions take, in bytes, names included.
+const (
+	sessionBytes = 1 << 10
+	filterBytes  = 128
+	cursorBytes  = 512
+)
+
+// Bytes is about how much memory its filters take, and the positions that nobody has taken up.
+func (s *Session) Bytes() int {
+	return sessionBytes + filterBytes*len(s.Filters) + cursorBytes*len(s.cursors)
+}
+
 // Write is an empty write of this hold of the session.
 func (s *Session) Write() *meshv1.SessionWrite {
 	return &meshv1.SessionWrite{User: s.User, Name: s.Name, Generation: s.generation}

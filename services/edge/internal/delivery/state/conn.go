@@ -4,7 +4,6 @@
 package state
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
@@ -43,7 +42,6 @@ type Conn struct {
 	Since     uint32 // Hello, Unix time in seconds
 	Heard     uint32 // when bytes came last, as Hub.ms
 	Link      linkhealth.Link
-	Silent    uint16 // publishes with id 0 that are not answered
 	Phase     Phase
 	Dirty     bool // in Conns.Dirty
 	Waking    bool // a walk over those of its tracks that wait is due
@@ -70,7 +68,7 @@ type ConnMore struct {
 	ByID      map[uint32]*Subscription // of subscriptions, once there are many
 	ByRef     map[uint32]*Subscription // the same
 	ByTopic   map[*Topic][]*Track      // of tracks, once there are many
-	Publishes []uint32                 // ids of publishes that are not answered
+	Publishes []Publish                // that are not answered
 	Session   *Session
 	Groups    []*Member
 	// Of Groups, once there are many.
@@ -233,13 +231,13 @@ func (c *Conn) Places() uint32 { return uint32(c.Tracks.Len() + len(c.Groups)) }
 
 // InUse reports whether an id stands for something that is not over.
 func (c *Conn) InUse(id uint32) bool {
-	return c.SubByID(id) != nil || c.MemberByID(id) != nil || slices.Contains(c.Publishes, id) || c.Claims.Asks(id)
+	return c.SubByID(id) != nil || c.MemberByID(id) != nil || c.publishing(id) >= 0 || c.Claims.Asks(id)
 }
 
 // Asking is the connection as checks of its request with an id see it.
 func (c *Conn) Asking(id uint32) request.Client {
 	return request.Client{
 		IDInUse: id != 0 && c.InUse(id), Backend: c.Backend, Draining: c.Draining, HasSession: c.Session != nil,
-		Subscriptions: c.Subs.Len() + len(c.Groups), Publishes: len(c.Publishes) + int(c.Silent),
+		Subscriptions: c.Subs.Len() + len(c.Groups), Publishes: len(c.Publishes),
 	}
 }

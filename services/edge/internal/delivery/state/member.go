@@ -13,8 +13,10 @@ type Member struct {
 	at    int  // in Owner.Groups
 	Waits bool // has messages that wait for a window or the queue
 	Runs  bool // in line to go on
-	// Of its messages, how many Unacked and TimedOut of the connection have in them.
+	// Of its messages, how many Unacked and TimedOut of the connection have in them, and the bytes
+	// that the connection is charged.
 	CountedUnacked, CountedLate uint32
+	CountedBytes                int
 }
 
 // AddMember notes a membership of the connection. Many are indexed.
@@ -75,6 +77,7 @@ func (c *Conn) MemberByID(id uint32) *Member {
 // Session is the durable session that a connection holds, and its tracks.
 type Session struct {
 	sessions.Session
+	Kept    int        // bytes that its connection is charged
 	Changed []TrackRef // whose cursors are to be saved
 	// Leaving: the connection has let go, and its last positions are being handed in; LookedAt
 	// counts the tracks that were looked at for them, LastRef is the ref of the Save that ends the

@@ -26,9 +26,8 @@ type Window struct {
 // entryBytes is what an entry takes, twice where the window grows.
 const entryBytes = 64
 
-// Kept is how much memory the window keeps for a message, in bytes, with its part of what it shares
-// with those that came with it. Who keeps one of these alone has as much as all of them need.
-func Kept(m *exchange.Message) int { return entryBytes + max(len(m.Frame), int(m.Block)) + len(m.Mesh) }
+// Kept is how much memory the window keeps for a message, in bytes.
+func Kept(m *exchange.Message) int { return entryBytes + m.Kept() }
 
 // Entry is one message. One without a Message is the place of a message that was removed.
 type Entry struct {

@@ -53,7 +53,8 @@ func (m *Member) Recalled(now int64) {
 // timeOut gives a message back that the client may have, and has not ACKed in time.
 func (m *Member) timeOut(e *Assigned) {
 	m.groups.stats.AckTimeouts++
-	m.late = append(m.late, e.Message)
+	m.late = append(m.late, &exchange.Message{Topic: e.Message.Topic, Epoch: e.Message.Epoch, Seq: e.Message.Seq})
+	m.bytes += lateBytes
 	m.settle(e, meshv1.GroupSettle_HOW_TIMEOUT, 0)
 }
 

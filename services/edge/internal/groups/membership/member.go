@@ -32,8 +32,10 @@ type Member struct {
 
 	entries []Assigned // in the order they came
 	head    int
-	sent    int                 // where the one that left last is, about
-	late    []*exchange.Message // timed out: their ACKs may come yet
+	bytes   int // that entries and late keep
+	sent    int // where the one that left last is, about
+	// late timed out, and their ACKs may come yet: what names them, without their frames.
+	late []*exchange.Message
 
 	// The policy of the topic seen last.
 	topic    string
@@ -99,6 +101,16 @@ func (m *Member) Listed() bool {
 // Unacked is how many of its messages are in the connection's window.
 func (m *Member) Unacked() uint32 { return m.unacked }
 
+const (
+	// assignedBytes is what an entry takes, twice where there are more and more.
+	assignedBytes = 64
+	// lateBytes is what is left of a message that timed out, its topic included.
+	lateBytes = 320
+)
+
+// Bytes is how much memory it keeps for its messages.
+func (m *Member) Bytes() int { return m.bytes }
+
 // Late is how many of its messages went back un-ACKed and may be ACKed yet.
 func (m *Member) Late() uint32 { return uint32(len(m.late)) }
 
@@ -116,7 +128,7 @@ func (m *Member) Leave() {
 			g.answer(m, e.Message, meshv1.GroupSettle_HOW_UNSENT, 0)
 		}
 	}
-	m.entries, m.head, m.unacked, m.late, m.stalled = nil, 0, 0, nil, false
+	m.entries, m.head, m.bytes, m.unacked, m.late, m.stalled = nil, 0, 0, 0, nil, false
 	g.unlist(m)
 	g.flush()
 	g.mesh.LeaveGroup(m.Conn, m.Ref)
@@ -162,6 +174,7 @@ func (m *Member) Assign(msg *exchange.Message, attempts uint32, now int64, takes
 		m.entries, m.head = m.entries[:n], 0
 	}
 	m.entries = append(m.entries, Assigned{Message: msg, Attempt: uint16(min(attempts, 65535)), Due: due})
+	m.bytes += assignedBytes + msg.Kept()
 	return due
 }
 
@@ -243,6 +256,7 @@ func (m *Member) Ack(a *Ack) (n int) {
 		}
 		m.acked(msg)
 		g.answer(m, msg, meshv1.GroupSettle_HOW_ACKED, 0)
+		m.bytes -= lateBytes
 		n++
 	}
 	clear(m.late[len(kept):])
@@ -286,6 +300,7 @@ func (m *Member) settle(e *Assigned, how meshv1.GroupSettle_How, delayMS uint32)
 	if m.ACK && e.State != Waiting {
 		m.unacked--
 	}
+	m.bytes -= assignedBytes + e.Message.Kept()
 	e.Message = nil
 }
 
