@@ -114,7 +114,7 @@ func (l *Loop) shake(slot uint32, p *peer, fresh []byte) {
 		return
 	}
 	if !l.shed.on {
-		s.hand = l.cfg.Handshakes.Begin(exchange.Conn{Loop: l.cfg.Index, Slot: slot, Gen: p.gen}, s.in)
+		s.hand = l.cfg.Handshakes.Begin(exchange.Conn{Loop: l.cfg.Index, Slot: slot, Gen: p.gen}, l.origin(slot), s.in)
 	}
 	if l.peers.putSealed(s, 0, nil); s.hand == nil {
 		s.out, s.bye = handshake.Overloaded(), true
