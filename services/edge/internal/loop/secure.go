@@ -95,10 +95,12 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 		if p.rest == nil {
 			l.hub.RecordWhole(slot) // it held no data, so no frame ends with it
 		}
-		l.spend(p, 1)
+		l.spend(p, emptyRecordUnits)
 		return true
 	}
-	return l.feed(slot, p, l.opened[:n])
+	goesOn := l.feed(slot, p, l.opened[:n])
+	l.spend(p, recordUnits)
+	return goesOn
 }
 
 // shake goes on with a handshake: it begins with the first record that has come whole, so that who
