@@ -16,12 +16,17 @@ const Span = 65536
 type Cursor struct {
 	Epoch uint64
 	Floor uint64
-	// ranges are inclusive, ascending, disjoint, not adjacent, and above Floor+1.
-	ranges   []span
-	attempts map[uint64]uint32
+	// ranges are inclusive, ascending, disjoint, not adjacent, and above Floor+1. Where they are
+	// very many they are in rare.blocks instead.
+	ranges []span
+	rare   *rare // nil: nothing
 }
 
-type span struct{ lo, hi uint64 }
+// rare is what few cursors have.
+type rare struct {
+	blocks   blocks            // nil: none
+	attempts map[uint64]uint32 // nil: none
+}
 
 // New makes a cursor of what was stored.
 func New(c *meshv1.SessionCursor) *Cursor {
@@ -36,24 +41,32 @@ func New(c *meshv1.SessionCursor) *Cursor {
 	return out
 }
 
-// Has reports whether seq is settled.
-func (c *Cursor) Has(seq uint64) bool {
-	if seq <= c.Floor {
-		return true
+// blocks are nil where the ranges lie side by side.
+func (c *Cursor) blocks() blocks {
+	if c.rare == nil {
+		return nil
 	}
-	i := c.find(seq)
-	return i < len(c.ranges) && c.ranges[i].lo <= seq
+	return c.rare.blocks
 }
 
-// find is the first range that ends at or after seq.
-func (c *Cursor) find(seq uint64) int {
-	i, _ := slices.BinarySearchFunc(c.ranges, seq, func(s span, seq uint64) int {
-		if s.hi < seq {
-			return -1
-		}
-		return 1
-	})
-	return i
+func (c *Cursor) attempts() map[uint64]uint32 {
+	if c.rare == nil {
+		return nil
+	}
+	return c.rare.attempts
+}
+
+// write makes room for what few cursors have.
+func (c *Cursor) write() *rare {
+	if c.rare == nil {
+		c.rare = &rare{}
+	}
+	return c.rare
+}
+
+// Has reports whether seq is settled.
+func (c *Cursor) Has(seq uint64) bool {
+	return seq <= c.Floor || has(c.ranges, seq) || c.blocks().has(seq)
 }
 
 // Settle marks lo to hi, inclusive.
@@ -63,40 +76,61 @@ func (c *Cursor) Settle(lo, hi uint64) {
 		return
 	}
 	c.forget(lo, hi)
-	if lo == c.Floor+1 {
+	switch b := c.blocks(); {
+	case lo == c.Floor+1:
 		c.Floor = hi
 		c.absorb()
-		return
+	case b != nil:
+		c.keep(b.settle(lo, hi))
+	default:
+		if c.ranges = join(c.ranges, lo, hi); len(c.ranges) == blockSpans {
+			c.write().blocks, c.ranges = blocks{c.ranges}.split(0), nil
+		}
 	}
-	i := c.find(lo - 1) // one that ends at lo-1 is joined
-	j := i
-	for ; j < len(c.ranges) && c.ranges[j].lo <= hi+1; j++ {
-		lo, hi = min(lo, c.ranges[j].lo), max(hi, c.ranges[j].hi)
-	}
-	c.ranges = slices.Replace(c.ranges, i, j, span{lo, hi})
 }
 
-// absorb takes the ranges that the floor has reached.
+// keep takes what became of the blocks; few ranges lie side by side again.
+func (c *Cursor) keep(b blocks) {
+	switch {
+	case len(b) == 0:
+		b = nil
+	case len(b) == 1 && len(b[0]) <= blockSpans/2:
+		c.ranges, b = b[0], nil
+	}
+	c.rare.blocks = b
+}
+
+// absorb takes the ranges that the floor has reached. Between any two a seq is missing, so what the
+// last of them adds to the floor reaches no other.
 func (c *Cursor) absorb() {
-	n := 0
-	for n < len(c.ranges) && c.ranges[n].lo <= c.Floor+1 {
-		c.Floor = max(c.Floor, c.ranges[n].hi)
-		n++
+	end := uint64(0)
+	if b := c.blocks(); b != nil {
+		b, end = b.take(c.Floor + 1)
+		c.keep(b)
+	} else if n := begun(c.ranges, c.Floor+1); n > 0 {
+		end = c.ranges[n-1].hi
+		if c.ranges = slices.Delete(c.ranges, 0, n); len(c.ranges) == 0 {
+			c.ranges = nil
+		}
 	}
-	c.ranges = slices.Delete(c.ranges, 0, n)
-	if len(c.ranges) == 0 {
-		c.ranges = nil
-	}
+	c.Floor = max(c.Floor, end)
 }
 
 func (c *Cursor) forget(lo, hi uint64) {
-	if hi-lo < uint64(len(c.attempts)) {
-		for seq := lo; seq <= hi; seq++ {
-			delete(c.attempts, seq)
-		}
+	attempts := c.attempts()
+	switch {
+	case len(attempts) == 0:
 		return
+	case hi-lo < uint64(len(attempts)):
+		for seq := lo; seq <= hi; seq++ {
+			delete(attempts, seq)
+		}
+	default:
+		maps.DeleteFunc(attempts, func(seq uint64, _ uint32) bool { return lo <= seq && seq <= hi })
 	}
-	maps.DeleteFunc(c.attempts, func(seq uint64, _ uint32) bool { return lo <= seq && seq <= hi })
+	if len(attempts) == 0 {
+		c.rare.attempts = nil // one that was large is slow to go over
+	}
 }
 
 // Attempted notes that seq, not settled, was delivered n times so far.
@@ -104,14 +138,15 @@ func (c *Cursor) Attempted(seq uint64, n uint32) {
 	if n == 0 || c.Has(seq) {
 		return
 	}
-	if c.attempts == nil {
-		c.attempts = map[uint64]uint32{}
+	r := c.write()
+	if r.attempts == nil {
+		r.attempts = map[uint64]uint32{}
 	}
-	c.attempts[seq] = max(n, c.attempts[seq])
+	r.attempts[seq] = max(n, r.attempts[seq])
 }
 
 // Attempts is how often seq was delivered as far as was noted.
-func (c *Cursor) Attempts(seq uint64) uint32 { return c.attempts[seq] }
+func (c *Cursor) Attempts(seq uint64) uint32 { return c.attempts()[seq] }
 
 // Open reports whether seq is near enough to the floor to be sent.
 func (c *Cursor) Open(seq uint64) bool { return seq <= c.Floor+Span }
@@ -122,20 +157,26 @@ func (c *Cursor) Missing(lo, hi uint64) uint64 {
 	if hi < lo {
 		return 0
 	}
-	n := hi - lo + 1
-	for _, r := range c.ranges {
-		if a, b := max(r.lo, lo), min(r.hi, hi); a <= b {
-			n -= b - a + 1
-		}
-	}
-	return n
+	return hi - lo + 1 - count(c.ranges, lo, hi) - c.blocks().count(lo, hi)
 }
 
 // Encode is the cursor as it is stored, with a copy of everything.
 func (c *Cursor) Encode(topic string) *meshv1.SessionCursor {
-	out := &meshv1.SessionCursor{Topic: topic, Epoch: c.Epoch, Floor: c.Floor, Attempts: maps.Clone(c.attempts)}
+	out := &meshv1.SessionCursor{Topic: topic, Epoch: c.Epoch, Floor: c.Floor, Attempts: maps.Clone(c.attempts())}
+	b, n := c.blocks(), len(c.ranges)
+	for _, spans := range b {
+		n += len(spans)
+	}
+	if n > 0 {
+		out.Acked = make([]uint64, 0, 2*n)
+	}
 	for _, r := range c.ranges {
 		out.Acked = append(out.Acked, r.lo, r.hi)
+	}
+	for _, spans := range b {
+		for _, r := range spans {
+			out.Acked = append(out.Acked, r.lo, r.hi)
+		}
 	}
 	return out
 }

@@ -39,6 +39,7 @@ func (j *forgetting) step(h *Hub) bool {
 }
 
 func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
+	h.addCost(requestUnits * itemsPerUnit)
 	if m.GetId() == 0 {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
@@ -177,6 +178,7 @@ func (h *Hub) forgetSub(s *state.Subscription) {
 }
 
 func (h *Hub) unsubscribe(c *state.Conn, m *wirev1.Unsubscribe) {
+	h.addCost(requestUnits * itemsPerUnit)
 	s, g := c.SubByID(m.GetId()), c.MemberByID(m.GetId())
 	switch {
 	case m.GetId() == 0:

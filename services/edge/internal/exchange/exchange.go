@@ -130,6 +130,9 @@ type Joined struct {
 	// Heads are never behind the Live events posted to the loop before: a message above Head comes
 	// (or came late and is repaired) as a Live posted after this event.
 	Heads []Head
+	// Exact says that the filter is a topic: then the event may be taken up after what was posted
+	// after it. The loop has known the topic since Subscribe, and notes what comes of it.
+	Exact bool
 	// Err is nil or says why the subscription fails (UNAVAILABLE: no store; TOO_MANY_TOPICS).
 	Err error
 }

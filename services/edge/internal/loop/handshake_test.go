@@ -70,6 +70,15 @@ func TestNonsenseInsteadOfTLS(t *testing.T) {
 // stall makes clients that stop in the middle of shaking hands: one with a part of its first
 // record, one that does not answer.
 func stall(g *guarded) (half, mute *client) {
+	first := firstRecord(g)
+	half, mute = dial(g, g.Loop), dial(g, g.Loop)
+	half.write(first[:len(first)/2])
+	mute.write(first)
+	return half, mute
+}
+
+// firstRecord is what a client sends first.
+func firstRecord(g *guarded) []byte {
 	first := make([]byte, 64<<10)
 	ours, theirs := net.Pipe()
 	go func() { _ = tls.Client(theirs, g.client()).Handshake() }()
@@ -78,10 +87,53 @@ func stall(g *guarded) (half, mute *client) {
 		g.Fatal(err)
 	}
 	_, _ = ours.Close(), theirs.Close()
-	half, mute = dial(g, g.Loop), dial(g, g.Loop)
-	half.write(first[:n/2])
-	mute.write(first[:n])
-	return half, mute
+	return first[:n]
+}
+
+// dialFrom is dial from an address of this machine.
+func dialFrom(g *guarded, from string) *client {
+	g.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(g.Context(), "tcp", g.Addr())
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() { _ = c.Close() })
+	return &client{g, c}
+}
+
+// One address takes all handshakes that there may be, again and again: clients of others get
+// through.
+func TestAFloodOfHandshakesLeavesOthersTheirPart(t *testing.T) {
+	const most = 8
+	g := guard(t, handshake.Config{Most: most}, Config{})
+	first := firstRecord(g)
+	flood := func() {
+		for range 2 * most {
+			c := dialFrom(g, "127.0.0.2")
+			c.write(first)
+			_, _ = c.Read(make([]byte, 1)) // the edge's answer, or an alert
+		}
+	}
+	flood()
+	if s := g.pool.Stats(); s.UnderWay != most || s.Refused != most || s.GaveWay != 0 {
+		t.Fatalf("%+v", s)
+	}
+	for _, from := range []string{"127.0.0.3", "127.0.0.4", "127.0.0.3"} {
+		c, err := g.over(dialFrom(g, from).Conn, g.client())
+		if err != nil {
+			t.Fatalf("a client at %s: %v", from, err)
+		}
+		c.hello(&wirev1.Hello{})
+		flood()
+	}
+	s := g.pool.Stats()
+	if s.UnderWay > most || s.Full != 3 || s.GaveWay != 3 {
+		t.Fatalf("%+v", s)
+	}
+	if ended := g.Stats().Closes[wirev1.Code_CODE_OVERLOADED]; ended > s.Refused+s.GaveWay {
+		t.Fatalf("%d have ended, %+v", ended, s)
+	}
 }
 
 func TestStalledHandshakesTimeOut(t *testing.T) {

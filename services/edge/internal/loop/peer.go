@@ -14,7 +14,7 @@ type peer struct {
 	gen       uint32
 	discarded uint16 // KiB, each read rounded up
 	period    uint16 // of time, in which spent was
-	spent     uint8  // of its share
+	spent     uint8  // of its share, or of the next ones
 	marks     marks  // of the door, and begun
 	readable  bool   // the socket may have more
 	writable  bool   // the socket may take more
@@ -154,10 +154,10 @@ func (l *Loop) read() (something bool) {
 	}
 	l.slots = append(l.slots[:0], l.reads[:n]...)
 	l.reads = l.reads[:copy(l.reads, l.reads[n:])]
-	began := l.clock.at
+	began, most := l.clock.at, l.readTime()
 	l.period = l.periodAt(began)
 	for i, slot := range l.slots {
-		if i%readSlice == readSlice-1 && l.partTimeUp(began) {
+		if i%readSlice == readSlice-1 && l.timeUp(began, most) {
 			l.reads = append(l.reads, l.slots[i:]...)
 			break
 		}
@@ -231,7 +231,12 @@ func (l *Loop) readPeer(slot uint32, p *peer) {
 			return
 		}
 	}
-	if l.take(slot, p, fresh) {
+	spent := l.spent
+	goesOn := l.take(slot, p, fresh)
+	if did := l.spent - spent; did < readUnits {
+		l.spend(p, readUnits-did)
+	}
+	if goesOn {
 		l.goOn(slot, p)
 	}
 }

@@ -96,10 +96,12 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 		if p.rest == nil {
 			l.hub.RecordWhole(slot) // it held no data, so no frame ends with it
 		}
-		l.spend(p, 1)
+		l.spend(p, emptyRecordUnits)
 		return true
 	}
-	return l.feed(slot, p, l.opened[:n])
+	goesOn := l.feed(slot, p, l.opened[:n])
+	l.spend(p, recordUnits)
+	return goesOn
 }
 
 // shake goes on with a handshake: it begins with the first record that has come whole, so that who
@@ -115,7 +117,7 @@ func (l *Loop) shake(slot uint32, p *peer, fresh []byte) {
 		return
 	}
 	if !l.shed.on {
-		s.hand = l.cfg.Handshakes.Begin(exchange.Conn{Loop: l.cfg.Index, Slot: slot, Gen: p.gen}, s.in)
+		s.hand = l.cfg.Handshakes.Begin(exchange.Conn{Loop: l.cfg.Index, Slot: slot, Gen: p.gen}, l.origin(slot), s.in)
 	}
 	if l.peers.putSealed(s, 0, nil); s.hand == nil {
 		s.out, s.bye = handshake.Overloaded(), true

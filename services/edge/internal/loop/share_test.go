@@ -2,11 +2,16 @@ package loop
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"testing"
 
+	"github.com/pushmesh/pushmesh/internal/testca"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
 
 // flooding has a connection that has sent so many Pings with one write, and one that has sent
@@ -139,4 +144,171 @@ func TestWhoFloodsIsReadToTheEnd(t *testing.T) {
 		c.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
 	}
 	eventually(t, "it was counted", func() bool { return l.Stats().Deferred > 0 })
+}
+
+// Of many that have used their share some go on in a period, in turns, and nobody is put off for
+// long.
+func TestThoseWhoFloodGoOnInTurns(t *testing.T) {
+	l, _ := byHand(t, poll.ModeWrite)
+	const conns = floods + floodsBusy + 2
+	subscribed(t, l, conns)
+	order := func() (all []uint32) {
+		all = append(all, l.reads...)
+		l.reads = l.reads[:0]
+		for _, slot := range all {
+			l.peers.get(slot).reading = false
+		}
+		return all
+	}
+	for slot := range uint32(conns) {
+		p := l.peers.get(slot)
+		l.remainingShare(p)
+		p.readable = true
+		l.spend(p, share)
+		l.goOn(slot, p)
+	}
+	if l.release(); len(l.reads) != floods || len(l.deferred) != conns-floods {
+		t.Fatalf("%d go on, %d wait", len(l.reads), len(l.deferred))
+	}
+	first := order()
+	l.flushes = append(l.flushes, 0) // something waits to be sent
+	if l.release(); len(l.reads) != floodsBusy {
+		t.Fatalf("%d go on beside messages that wait", len(l.reads))
+	}
+	all := append(first, order()...)
+	for i, slot := range all {
+		if slot != uint32(i) {
+			t.Fatalf("they go on in the order %v", all)
+		}
+	}
+	l.flushes, l.deferred = l.flushes[:0], l.deferred[:0]
+	for range 2 * floods * longestWait {
+		l.deferred = append(l.deferred, 0)
+	}
+	if l.release(); len(l.deferred) != 2*floods*longestWait-2*floods {
+		t.Fatalf("%d wait", len(l.deferred))
+	}
+	l.deferred = l.deferred[:0]
+}
+
+// Reading has half its time in a turn where messages wait, be it in the mailbox, in the hub or for
+// their sockets.
+func TestReadingHasHalfItsTimeBesideMessages(t *testing.T) {
+	l, mesh := byHand(t, poll.ModeWrite)
+	c := subscribed(t, l, 1)[0]
+	if got := l.readTime(); got != l.partTime {
+		t.Fatalf("%v of %v with nothing else to do", got, l.partTime)
+	}
+	mesh.Send("room/1", "hi")
+	for _, next := range []func(){func() { l.takeMail() }, func() { l.hub.Work(workBudget); l.wantFlush(0, l.peers.get(0)) }, func() { l.flush() }} {
+		if got := l.readTime(); got != l.partTime/2 {
+			t.Fatalf("%v of %v beside a message", got, l.partTime)
+		}
+		next()
+	}
+	c.message()
+}
+
+// What a connection takes beyond its share is taken off the next ones.
+func TestAShareThatIsOverdrawnIsPaidBack(t *testing.T) {
+	l, _ := byHand(t, poll.ModeWrite)
+	var p peer
+	l.period = 65_535 // the next one is 0
+	if got := l.remainingShare(&p); got != share {
+		t.Fatalf("%d at first", got)
+	}
+	l.spend(&p, 3*share-10)
+	for i, want := range []int{-share + 10, 10, share} {
+		if l.period++; l.remainingShare(&p) != want {
+			t.Fatalf("%d in period %d, want %d", l.remainingShare(&p), i, want)
+		}
+	}
+	if l.spend(&p, 1<<20); l.remainingShare(&p) != share-255 {
+		t.Fatalf("%d after very much", l.remainingShare(&p))
+	}
+	l.period += 100
+	if got := l.remainingShare(&p); got != share {
+		t.Fatalf("%d after a while", got)
+	}
+}
+
+// A read that brings a byte costs a system call: a client that has each byte read alone gets fewer.
+func TestAShareIsOfReadsToo(t *testing.T) {
+	l, drip, _, _ := flooding(t, 0)
+	before := l.stats.Reads
+	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
+	for i := 0; len(l.deferred) == 0; i++ {
+		if i > share {
+			t.Fatalf("%d reads", l.stats.Reads-before)
+		}
+		drip.write(ping[i%len(ping) : i%len(ping)+1])
+		drip.arrived(l)
+		l.turn()
+	}
+	if n := l.stats.Reads - before; n > share/readUnits+1 {
+		t.Fatalf("%d reads in a period", n)
+	}
+}
+
+// shaken is a loop whose turns are the test's, and a client over TLS that is welcome there.
+func shaken(t *testing.T) (l *Loop, c *client) {
+	t.Helper()
+	ca, err := testca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := ca.Certificate("localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := handshake.New(handshake.Config{
+		TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, Workers: 1, Most: 1,
+		Post: func(_ uint16, e exchange.Event) bool { return l.Post(e) },
+	})
+	t.Cleanup(func() {
+		if err := pool.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	l, _ = byHandIn(t, Config{Handshakes: pool})
+	conn := tls.Client(dial(t, l).Conn, &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"})
+	ended := make(chan error, 1)
+	go func() { ended <- conn.Handshake() }()
+	turnUntil(t, l, "hands are shaken", func() bool {
+		select {
+		case err = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = &client{t, conn}
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
+	turnUntil(t, l, "it is welcome", func() bool { return l.hub.Frames() == 1 && !l.turn() })
+	return l, c
+}
+
+// So does opening a record of TLS, which may hold a byte of a frame and is opened all the same.
+func TestAShareIsOfRecordsToo(t *testing.T) {
+	l, c := shaken(t)
+	period := l.periodAt(l.now()) + 1
+	l.periodAt = func(int64) uint16 { return period }
+	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
+	const records = 4 * share
+	for i := range records {
+		c.write(ping[i%len(ping) : i%len(ping)+1])
+	}
+	for before := l.stats.Records; l.stats.Records-before < records; period++ {
+		opened := l.stats.Records
+		turnUntil(t, l, "its share is used", func() bool { return len(l.deferred) > 0 || l.stats.Records-before == records })
+		for range 10 {
+			l.turn()
+		}
+		if n := l.stats.Records - opened; n > share/(recordUnits+1)+1 {
+			t.Fatalf("%d records were opened in a period", n)
+		}
+	}
 }

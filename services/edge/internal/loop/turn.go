@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // A turn's parts come in one order, each with a budget: poll (events, then connections to accept),
@@ -16,7 +17,9 @@ const (
 	pollEvents   = 512
 	acceptBudget = 64
 	readBudget   = 256   // connections, if partTime allows
-	mailBudget   = 1024  // deliveries or about as much
+	mailBudget   = 1024  // deliveries or about as much, if partTime allows
+	joinsBudget  = 256   // of them answers to Subscribes that don't let others go first
+	joinsLeast   = 64    // of those that did
 	workBudget   = 16384 // deliveries or about as much, if partTime allows
 	tickBudget   = 512   // connections
 	// flushBudget, of connections beside those that were read. Where there is more to send than the
@@ -52,13 +55,15 @@ type loopState struct {
 	polls     bool // the poller may have more events
 	mail      []exchange.Event
 	mailAt    int
-	reads     []uint32 // slots with something to read
-	deferred  []uint32 // slots that are not read before the next period
-	period    uint16   // the present one, as of the last reads
-	flushes   []uint32 // slots with something to write
-	heard     []uint32 // slots read in this turn
-	stalled   []uint32 // slots that the kernel took nothing for
-	stalledAt int      // of those, measured next
+	joins     walk.FIFO[exchange.Event] // exchange.Joined that were taken and let others go first
+	reads     []uint32                  // slots with something to read
+	deferred  []uint32                  // slots that are not read before the next period
+	period    uint16                    // the present one, as of the last reads
+	spent     int                       // of shares, in all
+	flushes   []uint32                  // slots with something to write
+	heard     []uint32                  // slots read in this turn
+	stalled   []uint32                  // slots that the kernel took nothing for
+	stalledAt int                       // of those, measured next
 	slots     []uint32
 	accepts   bool // the listener may have connections
 	waits     bool // the next tick looks at the listener again
@@ -125,7 +130,7 @@ func (l *Loop) turn() (more bool) {
 	}
 	l.stats.Turns++
 	// Asked last: what was flushed may have opened a window or a queue.
-	l.clock.goes = l.polls || l.hub.Busy() || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || !l.box.Empty()
+	l.clock.goes = l.polls || l.hub.Busy() || l.accepts || l.ticks || len(l.reads) > 0 || len(l.flushes) > 0 || l.mailAt < len(l.mail) || l.joins.Len() > 0 || !l.box.Empty()
 	return l.clock.goes
 }
 
@@ -195,22 +200,40 @@ func (l *Loop) happened(e *poll.Event) {
 	}
 }
 
-// takeMail gives the hub what others have sent.
+// takeMail gives the hub what others have sent. Answers to Subscribes come in bursts, of all that
+// were asked while an announcement was under way: beyond some of them, those of topics let go first
+// what is behind them, messages above all (see exchange.Joined).
 func (l *Loop) takeMail() (something bool) {
 	if l.mailAt == len(l.mail) {
 		clear(l.mail)
 		l.mail, l.mailAt = l.box.Take(l.mail[:0]), 0
 	}
-	for n := 0; n < mailBudget && l.mailAt < len(l.mail); {
+	began, joins, passed := l.clock.at, 0, 0
+	for n := 0; n < mailBudget && l.mailAt < len(l.mail) && (l.mailAt%mailSlice > 0 || n == 0 || !l.partTimeUp(began)); {
 		something = true
-		if e, ok := l.mail[l.mailAt].(exchange.HandshakeMoved); ok {
+		switch e := l.mail[l.mailAt].(type) {
+		case exchange.HandshakeMoved:
 			l.shaken(e.Conn)
 			n += shakenCost
-		} else {
-			n += l.hub.Event(l.mail[l.mailAt])
+		case exchange.Joined:
+			if joins++; e.Exact && (joins > joinsBudget || l.joins.Len() > 0) {
+				l.joins.Push(l.mail[l.mailAt])
+				if passed++; passed%walk.ItemsPerUnit == 0 {
+					n++
+				}
+				break
+			}
+			n += l.hub.Event(e)
+		default:
+			n += l.hub.Event(e)
 		}
 		l.mail[l.mailAt] = nil
 		l.mailAt++
+	}
+	for n := min(joins-passed, joinsBudget-joinsLeast); n < joinsBudget && l.joins.Len() > 0; {
+		something = true
+		e, _ := l.joins.Pop()
+		n += l.hub.Event(e)
 	}
 	return something
 }

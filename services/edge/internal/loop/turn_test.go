@@ -44,7 +44,7 @@ func TestTurnKeepsItsOrder(t *testing.T) {
 		// the parts
 		"poll", "setTime", "heed", "accept", "read", "takeMail", "work", "Relieve", "timers", "resume", "setTime", "flush", "closes",
 		// whether it goes on
-		"Draining", "stopListening", "Drained", "publishStats", "Busy", "Empty",
+		"Draining", "stopListening", "Drained", "publishStats", "Busy", "Len", "Empty",
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("a turn calls\n%v, want\n%v", got, want)

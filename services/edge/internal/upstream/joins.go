@@ -253,5 +253,5 @@ func (m *Mesh) answer(w interest.Wait, heads []exchange.Head, err error) {
 	if err != nil {
 		m.stats.FailedJoins.Add(1)
 	}
-	m.Post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Err: err})
+	m.Post(w.Conn.Loop, exchange.Joined{Conn: w.Conn, Sub: w.Sub, Heads: heads, Exact: !topic.IsFilter(w.Filter), Err: err})
 }

@@ -26,9 +26,16 @@ type Handshake struct {
 	conn exchange.Conn
 	more chan struct{} // holds one where something has come since it was looked at
 
+	// turn is sent to where it waits for a worker: whether it has one.
+	turn     chan bool
+	computes bool // has a worker; its goroutine's
+
 	// The pool's lock guards these.
-	since time.Time
-	place *list.Element // among those that wait; nil: it doesn't
+	origin   *origin
+	since    time.Time     // it waits for its client
+	silent   *list.Element // among those that do, of all; nil: it doesn't
+	silentOf *list.Element // the same, of its origin
+	queued   *list.Element // among those of its origin that wait for a worker; nil: it doesn't
 
 	mu     sync.Mutex
 	in     []byte // read, and not asked for
@@ -52,11 +59,12 @@ type Result struct {
 // run shakes hands.
 func (h *Handshake) run() {
 	p := h.pool
-	p.working <- struct{}{}
+	sent, err := Overloaded(), errEnded // or it gave way: h.end says
 	c := record.Server(p.cfg.TLS, h.next)
-	sent, err := h.shake(c)
-	<-p.working
-	p.leaves(h)
+	if h.computes = p.waitForTurn(h); h.computes {
+		sent, err = h.shake(c)
+	}
+	p.over(h, h.computes)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.out = append(h.out, sent...)
@@ -101,15 +109,19 @@ func (h *Handshake) next(sent []byte) ([]byte, error) {
 		return r, err
 	}
 	p := h.pool
-	<-p.working
-	p.waits(h, true)
-	for r == nil && err == nil {
+	p.waitsForClient(h)
+	for h.computes = false; r == nil && err == nil; {
 		<-h.more
 		r, err = h.take(nil)
 	}
-	p.waits(h, false)
-	p.working <- struct{}{}
-	return r, err
+	p.heard(h)
+	if err != nil {
+		return nil, err
+	}
+	if h.computes = p.waitForTurn(h); !h.computes {
+		return nil, errEnded // or it gave way: h.end says
+	}
+	return r, nil
 }
 
 // take hands over what is to be sent, and takes a record where one has come whole.
@@ -163,8 +175,15 @@ func (h *Handshake) Take() (sent []byte, result *Result) {
 	return sent, h.result
 }
 
-// End ends the handshake of a connection that is over.
-func (h *Handshake) End() { h.endWith(errEnded) }
+// End ends the handshake of a connection that is over. One that waits leaves its place at once.
+func (h *Handshake) End() {
+	h.endWith(errEnded)
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.queued != nil {
+		h.pool.leave(h)
+	}
+}
 
 func (h *Handshake) endWith(err error) {
 	h.mu.Lock()

@@ -1,10 +1,13 @@
 // Package handshake shakes hands with TLS clients, off the event loops. So many handshakes may be
 // under way, each with a goroutine that waits for its client's next record most of the time; so
-// many compute at a time, so that loops keep their cores. Loops hand in what they read, are told
-// when there is something to send, and own the connection again once hands are shaken.
+// many compute at a time, so that loops keep their cores. Places and turns to compute are shared by
+// address: who begins very many handshakes at a time waits for itself, and gives way to others.
+// Loops hand in what they read, are told when there is something to send, and own the connection
+// again once hands are shaken.
 package handshake
 
 import (
+	"container/heap"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -25,7 +28,8 @@ type Config struct {
 	// Workers is how many handshakes compute at a time.
 	Workers int
 	// Most is how many may be under way, those that compute, that wait for a worker, and that wait
-	// for their client.
+	// for their client. Where all are taken, an address that has more of them than another gives
+	// way to it.
 	Most int
 	// Patience is how long a client may leave its handshake waiting where all are taken: then it
 	// gives way to a newcomer. 0: a second.
@@ -38,14 +42,17 @@ type Config struct {
 
 // Pool is a lifecycle.Part. It owns the goroutines of its handshakes.
 type Pool struct {
-	cfg     Config
-	working chan struct{} // holds one for each handshake that computes
-	stats   counters
-	group   sync.WaitGroup
+	cfg   Config
+	stats counters
+	group sync.WaitGroup
 
 	mu      sync.Mutex
 	under   map[*Handshake]struct{}
-	waiting list.List // of those that wait for their clients, the longest first
+	origins map[string]*origin // by name, but for those without
+	sizes   sizes
+	silent  list.List // of those that wait for their clients, the longest first
+	free    int       // workers
+	line    list.List // of origins with handshakes that wait for a worker: whose turn is next
 	closed  bool
 }
 
@@ -68,7 +75,7 @@ func New(cfg Config) *Pool {
 		cfg.Log = slog.Default()
 	}
 	cfg.TLS = record.Prepare(cfg.TLS)
-	return &Pool{cfg: cfg, working: make(chan struct{}, cfg.Workers), under: map[*Handshake]struct{}{}}
+	return &Pool{cfg: cfg, free: cfg.Workers, under: map[*Handshake]struct{}{}, origins: map[string]*origin{}}
 }
 
 // Start implements lifecycle.Part.
@@ -80,6 +87,9 @@ func (p *Pool) Stop(ctx context.Context) error {
 	p.closed = true
 	for h := range p.under {
 		h.endWith(errEnded)
+		if h.queued != nil {
+			p.leave(h)
+		}
 	}
 	p.mu.Unlock()
 	ended := make(chan struct{})
@@ -96,17 +106,18 @@ func (p *Pool) Stop(ctx context.Context) error {
 }
 
 // Begin begins the handshake of a connection whose first whole record is in hello, which becomes
-// the handshake's. nil: there is no place. It takes a lock for a moment, as all that loops call
-// does, and never waits.
-func (p *Pool) Begin(conn exchange.Conn, hello []byte) *Handshake {
-	h := &Handshake{pool: p, conn: conn, in: hello, more: make(chan struct{}, 1)}
+// the handshake's. from names the address that it counts for; "": none, so it shares with nobody.
+// nil: there is no place. It takes a lock for a moment, as all that loops call does, and never
+// waits.
+func (p *Pool) Begin(conn exchange.Conn, from string, hello []byte) *Handshake {
+	h := &Handshake{pool: p, conn: conn, in: hello, more: make(chan struct{}, 1), turn: make(chan bool, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.under) >= p.cfg.Most && !p.makeWay() {
+	if p.closed || len(p.under) >= p.cfg.Most && !p.makeWay(from) {
 		p.stats.refused.Add(1)
 		return nil
 	}
-	p.under[h] = struct{}{}
+	p.enter(h, from)
 	p.group.Add(1)
 	go pprof.Do(context.Background(), pprof.Labels("goroutine", "edge-handshake"), func(context.Context) {
 		defer p.group.Done()
@@ -115,41 +126,165 @@ func (p *Pool) Begin(conn exchange.Conn, hello []byte) *Handshake {
 	return h
 }
 
-// makeWay ends the handshake whose client has let it wait for longest, where that is for too long.
-func (p *Pool) makeWay() bool {
-	first := p.waiting.Front()
-	if first == nil {
-		return false
+// What follows is called with the lock held, where it does not say otherwise.
+
+func (p *Pool) enter(h *Handshake, from string) {
+	o := p.origins[from]
+	if o == nil {
+		o = &origin{name: from}
+		if heap.Push(&p.sizes, o); from != "" {
+			p.origins[from] = o
+		}
 	}
-	h := first.Value.(*Handshake)
-	if time.Since(h.since) < p.cfg.Patience {
-		return false
+	o.under++
+	heap.Fix(&p.sizes, o.at)
+	h.origin = o
+	p.under[h] = struct{}{}
+}
+
+// leave takes a handshake out of everything, once.
+func (p *Pool) leave(h *Handshake) {
+	if _, under := p.under[h]; !under {
+		return
 	}
-	p.waiting.Remove(first)
-	h.place = nil
 	delete(p.under, h)
+	p.speaks(h)
+	o := h.origin
+	if h.queued != nil {
+		o.queue.Remove(h.queued)
+		h.queued = nil
+		h.turn <- false
+	}
+	if o.under--; o.under > 0 {
+		heap.Fix(&p.sizes, o.at)
+		return
+	}
+	if heap.Remove(&p.sizes, o.at); o.name != "" {
+		delete(p.origins, o.name)
+	}
+}
+
+// makeWay ends a handshake for one that comes from an address: of the address with the most, where
+// it has more than the newcomer's even so, or one whose client has let it wait for too long.
+func (p *Pool) makeWay(from string) bool {
+	o := p.origins[from]
+	if o == nil {
+		o = &origin{}
+	}
+	h := p.mostOf(o)
+	for _, silent := range []*list.List{&p.silent, &o.silent} {
+		first := silent.Front()
+		if h != nil || first == nil {
+			break
+		}
+		if longest := first.Value.(*Handshake); time.Since(longest.since) >= p.cfg.Patience && longest.origin.under >= o.under {
+			h = longest
+		}
+	}
+	if h == nil {
+		return false
+	}
 	h.endWith(errGaveWay)
+	p.leave(h)
 	return true
 }
 
-// waits notes that h waits for its client, or does no more.
-func (p *Pool) waits(h *Handshake, is bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch _, under := p.under[h]; {
-	case is && under:
-		h.since = time.Now()
-		h.place = p.waiting.PushBack(h)
-	case h.place != nil:
-		p.waiting.Remove(h.place)
-		h.place = nil
+// mostOf is what gives way to one more of an origin that has fewer: of those that wait for their
+// client the first, or else of those that wait for a worker the last. nil: none does.
+func (p *Pool) mostOf(o *origin) *Handshake {
+	if len(p.sizes) == 0 || p.sizes[0].under <= o.under+1 {
+		return nil
+	}
+	at := p.sizes[0].silent.Front()
+	if at == nil {
+		at = p.sizes[0].queue.Back()
+	}
+	if at == nil {
+		return nil
+	}
+	return at.Value.(*Handshake)
+}
+
+// speaks notes that the client of h is not waited for.
+func (p *Pool) speaks(h *Handshake) {
+	if h.silent != nil {
+		p.silent.Remove(h.silent)
+		h.origin.silent.Remove(h.silentOf)
+		h.silent, h.silentOf = nil, nil
 	}
 }
 
-func (p *Pool) leaves(h *Handshake) {
+// yield gives a worker to the next handshake that waits for one, of another address where there is
+// one.
+func (p *Pool) yield() {
+	for at := p.line.Front(); at != nil; at = p.line.Front() {
+		o := p.line.Remove(at).(*origin)
+		o.inLine = false
+		first := o.queue.Front()
+		if first == nil {
+			continue // it gave way
+		}
+		h := o.queue.Remove(first).(*Handshake)
+		h.queued = nil
+		p.lineUp(o)
+		h.turn <- true
+		return
+	}
+	p.free++
+}
+
+// lineUp gives an origin a turn, where it has something to compute.
+func (p *Pool) lineUp(o *origin) {
+	if !o.inLine && o.queue.Len() > 0 {
+		o.inLine = true
+		p.line.PushBack(o)
+	}
+}
+
+// waitForTurn waits until h may compute; false where it is over before. The lock is not held.
+func (p *Pool) waitForTurn(h *Handshake) bool {
+	p.mu.Lock()
+	_, under := p.under[h]
+	switch {
+	case !under:
+		p.mu.Unlock()
+		return false
+	case p.free > 0:
+		p.free--
+		p.mu.Unlock()
+		return true
+	}
+	h.queued = h.origin.queue.PushBack(h)
+	p.lineUp(h.origin)
+	p.mu.Unlock()
+	return <-h.turn
+}
+
+// waitsForClient has the next one compute. The lock is not held.
+func (p *Pool) waitsForClient(h *Handshake) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.under, h)
+	p.yield()
+	if _, under := p.under[h]; under {
+		h.since = time.Now()
+		h.silent, h.silentOf = p.silent.PushBack(h), h.origin.silent.PushBack(h)
+	}
+}
+
+// heard notes that the client of h has answered. The lock is not held.
+func (p *Pool) heard(h *Handshake) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.speaks(h)
+}
+
+// over notes that h is, and whether it computes until now. The lock is not held.
+func (p *Pool) over(h *Handshake, computes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leave(h); computes {
+		p.yield()
+	}
 }
 
 // Stats may be called at any time.

@@ -66,8 +66,21 @@ func start(t testing.TB, cfg Config, pick func(*tls.ClientHelloInfo)) *world {
 		if err := w.Stop(ctx); err != nil {
 			t.Error(err)
 		}
+		w.verifyEmpty()
 	})
 	return w
+}
+
+// verifyEmpty fails where something of handshakes is left that are over.
+func (w *world) verifyEmpty() {
+	w.Helper()
+	p := w.Pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.under)+len(p.origins)+len(p.sizes)+p.silent.Len() != 0 || p.free != p.cfg.Workers {
+		w.Errorf("%d handshakes, %d addresses, %d sizes and %d silent ones are left, %d of %d workers are free",
+			len(p.under), len(p.origins), len(p.sizes), p.silent.Len(), p.free, p.cfg.Workers)
+	}
 }
 
 func (w *world) signal(slot uint32) chan struct{} {
@@ -104,6 +117,12 @@ type shaking struct {
 // refuses.
 func (w *world) begin(name string) *shaking {
 	w.Helper()
+	return w.beginFrom("192.0.2.1", name)
+}
+
+// beginFrom is begin for a client of an address.
+func (w *world) beginFrom(from, name string) *shaking {
+	w.Helper()
 	loop, socket := net.Pipe()
 	w.slots++
 	s := &shaking{w: w, slot: w.slots, loop: loop, told: make(chan error, 1), reads: make(chan []byte, 16)}
@@ -127,7 +146,7 @@ func (w *world) begin(name string) *shaking {
 	for record.Whole(first) == 0 {
 		first = append(first, <-s.reads...)
 	}
-	s.Handshake = w.Begin(exchange.Conn{Slot: s.slot, Gen: 1}, first)
+	s.Handshake = w.Begin(exchange.Conn{Slot: s.slot, Gen: 1}, from, first)
 	return s
 }
 

@@ -17,7 +17,7 @@ import (
 // hand seals a client's records by hand, for crypto/tls sends no KeyUpdate: RFC 8446, sections 5.2
 // and 7.2, for TLS_AES_128_GCM_SHA256.
 type hand struct {
-	t      *testing.T
+	t      testing.TB
 	secret []byte
 	seq    uint64
 }
@@ -64,7 +64,7 @@ func (h *hand) update(wanted byte, most int) (records [][]byte) {
 }
 
 // updating shakes hands over TLS 1.3, and gives what seals further records of the client by hand.
-func updating(t *testing.T) (*ends, *hand) {
+func updating(t testing.TB) (*ends, *hand) {
 	t.Helper()
 	var log bytes.Buffer
 	e := shakeWith(t, certificate(t), tls.VersionTLS13, &log)

@@ -257,7 +257,7 @@ func (m *Mesh) Join(conn exchange.Conn, sub uint32, filter string, heads bool, l
 	m.mu.Lock()
 	m.wants[filter]++
 	m.Joins++
-	answer := exchange.Joined{Conn: conn, Sub: sub}
+	answer := exchange.Joined{Conn: conn, Sub: sub, Exact: !topic.IsFilter(filter)}
 	switch {
 	case !heads:
 	case m.closed:
