@@ -114,9 +114,11 @@ func streamResult(ref uint64, res *Result) *pushmeshv1.PublishStreamResponse_Res
 		r := &struct { // one allocation for what nearly every message is answered with
 			result   pushmeshv1.PublishStreamResponse_Result
 			response pushmeshv1.PublishResponse
+			id       [messageIDSize]byte // a copy: the id itself lies in the message's job
 		}{}
 		r.result.Ref, r.result.Response = ref, &r.response
-		r.response.MessageId, r.response.Seq, r.response.Epoch = res.MessageID, res.Seq, res.Epoch
+		r.response.MessageId = r.id[:copy(r.id[:], res.MessageID)]
+		r.response.Seq, r.response.Epoch = res.Seq, res.Epoch
 		r.response.Duplicate, r.response.Scheduled = res.Duplicate, res.Scheduled
 		return &r.result
 	}
