@@ -30,6 +30,11 @@ const (
 	large = 16
 	// lookedAt is how many of those who wait are looked at when bytes are given back.
 	lookedAt = 64
+	// forgiven is how many refusals an address has in a second before it is answered late.
+	forgiven = 100
+	// penalty is how late, and penalised how many calls may wait so at a time.
+	penalty   = 250 * time.Millisecond
+	penalised = 4096
 	// comeBack is when to try again, up to a half more or less.
 	comeBack = 200 * time.Millisecond
 )
@@ -49,6 +54,7 @@ type Budget struct {
 	used    int64
 	origins map[netip.Addr]*origin
 	waiting list.List // of *waiter
+	late    int       // calls whose refusal is kept back
 }
 
 // origin is an address with calls under way.
@@ -58,6 +64,9 @@ type origin struct {
 	large   int // requests
 	callers map[string]*caller
 	queue   queue
+
+	refusals int       // since
+	since    time.Time // when the second began
 }
 
 // caller is a name at an address.
@@ -240,6 +249,42 @@ func (b *Budget) grant() {
 		b.waiting.Remove(front)
 		close(w.granted)
 	}
+}
+
+// punish keeps a refusal back that was just given to an address that comes again and again without
+// the pause that it was told to make: answers are what it costs others.
+func (b *Budget) punish(ctx context.Context, now time.Time) {
+	if !b.deserved(originOf(ctx), now) {
+		return
+	}
+	timer := time.NewTimer(penalty)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	b.late--
+	b.mu.Unlock()
+}
+
+// deserved counts a refusal, and reports whether it is to be kept back. An address that has nothing
+// under way is not.
+func (b *Budget) deserved(addr netip.Addr, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.origins[addr]
+	if o == nil {
+		return false
+	}
+	if now.Sub(o.since) > time.Second {
+		o.since, o.refusals = now, 0
+	}
+	if o.refusals++; o.refusals <= forgiven || b.late >= penalised {
+		return false
+	}
+	b.late++
+	return true
 }
 
 func (b *Budget) refuse(why string) error {

@@ -267,3 +267,41 @@ func TestTurnsGoRound(t *testing.T) {
 		}
 	})
 }
+
+// Who comes again at once after each refusal is answered late, as many as there is room for; a few
+// refusals are forgiven, and all of another address.
+func TestRefusalsOfTheImpatientAreLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(16 * mib)
+		for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
+			b.caller(t, addr, "")
+		}
+		took := func(addr string) time.Duration {
+			began := time.Now()
+			b.punish(from(t.Context(), addr, ""), began)
+			return time.Since(began)
+		}
+		for range forgiven {
+			if d := took("10.0.0.1"); d != 0 {
+				t.Fatalf("a refusal is kept back for %v", d)
+			}
+		}
+		if d := took("10.0.0.1"); d != penalty {
+			t.Errorf("one more is kept back for %v", d)
+		}
+		for _, addr := range []string{"10.0.0.2", "10.0.0.3"} {
+			if d := took(addr); d != 0 {
+				t.Errorf("one of %s is kept back for %v", addr, d)
+			}
+		}
+		b.late = penalised
+		if d := took("10.0.0.1"); d != 0 {
+			t.Errorf("with no room, one is kept back for %v", d)
+		}
+		b.late = 0
+		time.Sleep(2 * time.Second) // of synctest's clock
+		if d := took("10.0.0.1"); d != 0 {
+			t.Errorf("after two seconds one is kept back for %v", d)
+		}
+	})
+}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // What calls are charged for themselves: goroutines, gRPC's bookkeeping, and of streams a part of
@@ -79,10 +82,18 @@ func (b *Budget) method(p *plan, handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		c, err := b.begin(ctx, p, callBytes)
 		if err != nil {
+			b.punish(ctx, time.Now())
 			return nil, err
 		}
 		defer c.end()
-		return handle(srv, ctx, func(v any) error { return c.only(ctx, v, dec) }, interceptor)
+		return handle(srv, ctx, func(v any) error {
+			err := c.only(ctx, v, dec)
+			if code.Of(err) == wirev1.Code_CODE_OVERLOADED {
+				c.put(0)
+				b.punish(ctx, time.Now())
+			}
+			return err
+		}, interceptor)
 	}
 }
 
@@ -94,6 +105,7 @@ func (b *Budget) stream(p *plan, d grpc.StreamDesc) grpc.StreamHandler {
 		}
 		c, err := b.begin(stream.Context(), p, base)
 		if err != nil {
+			b.punish(stream.Context(), time.Now())
 			return err
 		}
 		defer c.end()

@@ -64,7 +64,7 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 	case res := <-w:
 		if refused {
 			req.Reset() // nothing is kept while it waits
-			s.penalty(ctx, name)
+			s.pause(ctx, s.publisher.cfg.Admission.CallPenalty(time.Now(), name))
 		}
 		if err := res.Err(); err != nil {
 			return nil, err
@@ -78,7 +78,11 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 // penalty waits where a producer that was just refused goes on sending what is refused, and says
 // whether it did. It must be the only thing that its caller holds up.
 func (s *Service) penalty(ctx context.Context, producer string) (waited bool) {
-	d := s.publisher.cfg.Admission.Penalty(time.Now(), producer)
+	return s.pause(ctx, s.publisher.cfg.Admission.Penalty(time.Now(), producer))
+}
+
+// pause waits, unless ctx or the service ends, and reports whether there was anything to wait for.
+func (s *Service) pause(ctx context.Context, d time.Duration) (waited bool) {
 	if d == 0 {
 		return false
 	}
