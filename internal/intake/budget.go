@@ -61,7 +61,8 @@ type Budget struct {
 type origin struct {
 	addr    netip.Addr
 	used    int64
-	large   int // requests
+	bulk    int64 // of them, of large requests
+	large   int   // requests
 	callers map[string]*caller
 	queue   queue
 
@@ -75,6 +76,7 @@ type caller struct {
 	name   string
 	calls  int
 	used   int64
+	bulk   int64 // of them, of large requests
 	line   line
 }
 
@@ -129,11 +131,17 @@ func (b *Budget) leave(c *caller, n int64) {
 	b.grant()
 }
 
-// fits reports whether a request of a caller may go from so many bytes to others. b.mu is held.
+// fits reports whether a request of a caller may go from so many bytes to others. Large ones are
+// not held against those that are not: a caller can publish while it has something ranked. b.mu is
+// held.
 func (b *Budget) fits(c *caller, from, to int64) bool {
 	more, o := to-from, c.origin
 	free := b.all - b.used
-	if more <= 0 || o.used+more <= free && c.used+more <= free-o.used {
+	held, own := o.used, c.used
+	if !b.large(to) {
+		held, own = held-o.bulk, own-c.bulk
+	}
+	if more <= 0 || held+more <= free && own+more <= free-held {
 		return true
 	}
 	others := o.large
@@ -159,9 +167,11 @@ func (b *Budget) charge(c *caller, from, to int64) {
 	b.add(c, to-from)
 	if b.large(from) {
 		c.origin.large--
+		c.origin.bulk, c.bulk = c.origin.bulk-from, c.bulk-from
 	}
 	if b.large(to) {
 		c.origin.large++
+		c.origin.bulk, c.bulk = c.origin.bulk+to, c.bulk+to
 	}
 }
 

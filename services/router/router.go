@@ -128,7 +128,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Registry: tel.Registry,
 		}),
 		claims: claimed,
-		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
+		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry), requests: intake.New(s.RequestBytes),
 	}
 	r.front.requests.Register("router", tel.Registry)
 	r.lost = newLostEdges(lostConfig{
