@@ -54,7 +54,8 @@ func (b *Budget) fill(t *testing.T, c *caller, n int64) (total int64) {
 	}
 }
 
-// Whoever takes all that it gets leaves room for the next address, and for the next name at its own.
+// Whoever takes all that it gets leaves room for the next address, and for the next name at its
+// own.
 func TestOneCallerDoesNotUseUpTheBudget(t *testing.T) {
 	b := New(256 * mib)
 	greedy := b.caller(t, "10.0.0.1", "greedy")

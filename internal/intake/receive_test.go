@@ -316,8 +316,8 @@ func TestARequestIsRefusedBeforeItIsReceived(t *testing.T) {
 	close(f.hold)
 }
 
-// A stream for whose request there is no room is not read until there is, and loses nothing; another
-// address' streams go on meanwhile.
+// A stream for whose request there is no room is not read until there is, and loses nothing;
+// another address' streams go on meanwhile.
 func TestStreamsWaitForRoom(t *testing.T) {
 	b, f, addr := serve(t, 16*mib)
 	send := func(by string, n int) grpc.BidiStreamingClient[pushmeshv1.PublishStreamRequest, pushmeshv1.PublishStreamResponse] {
@@ -361,8 +361,8 @@ func TestStreamsWaitForRoom(t *testing.T) {
 	}
 }
 
-// What a stream keeps for a caller that reads no answers is charged to its address, which then can't
-// have more read.
+// What a stream keeps for a caller that reads no answers is charged to its address, which then
+// can't have more read.
 func TestUnreadAnswersAreCharged(t *testing.T) {
 	b := New(16 * mib)
 	ctx := context.WithValue(from(t.Context(), "10.0.0.1", ""), key{}, nil)

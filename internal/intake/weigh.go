@@ -11,8 +11,9 @@ import (
 
 // What decoded fields take, in bytes, on a 64-bit machine.
 const (
-	pointerBytes = 16  // of an element of a list, with what append leaves free
-	textBytes    = 32  // of a string beside its bytes: where it is said to be, and what sizes are rounded by
+	pointerBytes = 16 // of an element of a list, with what append leaves free
+	// of a string beside its bytes: where it is said to be, and what sizes are rounded by
+	textBytes    = 32
 	mapBytes     = 256 // of a map with few entries
 	entryBytes   = 48  // of each entry
 	numberBytes  = 8
