@@ -3,6 +3,7 @@ package loop
 import (
 	"testing"
 
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 )
@@ -58,5 +59,32 @@ func TestAnswersKeepTheirPlace(t *testing.T) {
 		if before != x.answers {
 			t.Errorf("exact %v: %d of %d answers were taken before the next event", x.exact, before, x.answers)
 		}
+	}
+}
+
+// A message that goes before the answer of its own subscription is not lost to it.
+func TestAMessageBeforeItsAnswerIsDelivered(t *testing.T) {
+	l, mesh := byHand(t, poll.ModeWrite)
+	c := dial(t, l)
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
+	turnUntil(t, l, "it is welcome", func() bool { return l.hub.Frames() == 1 && !l.turn() })
+	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+	for range 2 * joinsBudget {
+		l.Post(exchange.Joined{Conn: exchange.Conn{Slot: 1 << 20}, Exact: true})
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})
+	c.arrived(l)
+	for l.hub.Frames() == 1 {
+		l.poll()
+		l.read()
+	}
+	mesh.Send("room/1", "hi")
+	if l.takeMail(); l.joins.Len() == 0 {
+		t.Fatal("its answer let nothing go first")
+	}
+	turnUntil(t, l, "all is done", func() bool { return !l.turn() })
+	c.read(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
+	if m := c.message(); string(m.GetPayload()) != "hi" {
+		t.Fatalf("got %v", m)
 	}
 }
