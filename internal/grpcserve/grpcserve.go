@@ -21,8 +21,16 @@ type Config struct {
 	// disconnected.
 	MinPing time.Duration
 	Options []grpc.ServerOption
+	// Around, if any, is put around the server for all services, those of this package included.
+	Around func(Registrar) Registrar
 	// Register adds the services.
 	Register func(grpc.ServiceRegistrar)
+}
+
+// Registrar is what services are registered at.
+type Registrar interface {
+	grpc.ServiceRegistrar
+	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
 // Server owns a listener, the gRPC server on it and the goroutine that serves. Its methods are safe
@@ -63,9 +71,13 @@ func (s *Server) Serve(cfg Config) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: cfg.MinPing, PermitWithoutStream: true}),
 	}, cfg.Options...)...)
-	cfg.Register(s.server)
-	grpc_health_v1.RegisterHealthServer(s.server, s.health)
-	reflection.Register(s.server)
+	var at Registrar = s.server
+	if cfg.Around != nil {
+		at = cfg.Around(at)
+	}
+	cfg.Register(at)
+	grpc_health_v1.RegisterHealthServer(at, s.health)
+	reflection.Register(at)
 	go func() { s.served <- s.server.Serve(s.listener) }() // ends with Stop
 }
 

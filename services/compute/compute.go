@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -27,8 +28,6 @@ import (
 )
 
 const (
-	// maxReceive lets 100,000 candidates with some tens of features in.
-	maxReceive = 64 << 20
 	// maxCost bounds what one job may need, and what the jobs of a lane may need of each worker:
 	// some seconds of a core.
 	maxCost = 100_000_000
@@ -72,9 +71,10 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	belongs := meshid.New(s.Mesh)
 	stored, stores := newModels(s, belongs, tel)
 	c := &Compute{
-		front: &front{listen: s.Listen, belongs: belongs, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
+		front: &front{requests: intake.New(s.RequestBytes), listen: s.Listen, belongs: belongs, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
+	c.front.requests.Register("compute", tel.Registry)
 	checks.Require("serving", c.front.check)
 	checks.Require("workers", func() error {
 		if now, _ := workers.Lost(); now > mostLost*s.Workers {
@@ -127,11 +127,12 @@ func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 
 // front is the gRPC API. It is a lifecycle.Part that owns the server.
 type front struct {
-	listen  string
-	belongs *meshid.Identity // known where there are stores: callers of another mesh are refused
-	tel     *telemetry.Telemetry
-	pool    *cpupool.Pool
-	service *ranking.Service
+	listen   string
+	requests *intake.Budget
+	belongs  *meshid.Identity // known where there are stores: callers of another mesh are refused
+	tel      *telemetry.Telemetry
+	pool     *cpupool.Pool
+	service  *ranking.Service
 
 	serving atomic.Bool
 	server  *grpcserve.Server
@@ -152,7 +153,8 @@ func (f *front) Start(ctx context.Context) error {
 	}
 	f.server.Serve(grpcserve.Config{
 		MinPing:  5 * time.Second,
-		Options:  append(f.belongs.ServerOptions(), f.tel.ServerOption(), grpc.MaxRecvMsgSize(maxReceive)),
+		Options:  append(append(f.belongs.ServerOptions(), f.tel.ServerOption()), intake.ServerOptions()...),
+		Around:   f.requests.Around,
 		Register: func(r grpc.ServiceRegistrar) { meshv1.RegisterComputeServiceServer(r, f.service) },
 	})
 	f.serving.Store(true)

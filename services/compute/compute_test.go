@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -45,7 +46,7 @@ func startCompute(t *testing.T, s Settings) (*Compute, *grpc.ClientConn) {
 		}
 	})
 	conn, err := grpc.NewClient(c.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(maxReceive), grpc.MaxCallRecvMsgSize(maxReceive)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(intake.MaxRequest), grpc.MaxCallRecvMsgSize(intake.MaxRequest)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestPlannedStopAnswersEverything(t *testing.T) {
 	results := make(chan error, 16)
 	for range 16 {
 		go func() {
-			_, err := client.RankJob(context.Background(), &meshv1.RankJobRequest{Rank: job}, grpc.MaxCallSendMsgSize(maxReceive))
+			_, err := client.RankJob(context.Background(), &meshv1.RankJobRequest{Rank: job}, grpc.MaxCallSendMsgSize(intake.MaxRequest))
 			results <- err
 		}()
 	}

@@ -16,18 +16,19 @@ import (
 // default. docs/operations.md has the tables, generated from the tags; see: names the part that
 // tells more.
 type Settings struct {
-	ID          string        `help:"Name of this node, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
-	Listen      string        `help:"Address of the gRPC API; port 0 picks a free one." default:":7402"`
-	HTTP        string        `name:"http" help:"Address of health, metrics and pprof." default:":7482"`
-	Mesh        string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
-	Stores      []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused (UNSUPPORTED)." see:"models"`
-	ModelMemory int           `help:"Bytes that loaded models may take together; the least recently used make room." default:"536870912" see:"models"`
-	Workers     int           `help:"Goroutines that rank; 0: one per core. Where an edge is on the same machine, leave it a core, or start compute with a lower priority (nice -n 19)." default:"0"`
-	ShortQueue  int           `help:"Short jobs that may be queued; further ones are refused (OVERLOADED)." default:"4096"`
-	LongQueue   int           `help:"Long jobs that may be queued; further ones are refused (OVERLOADED)." default:"1024"`
-	LogLevel    string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio  float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
-	Grace       time.Duration `help:"How long a planned stop may take." default:"15s"`
+	ID           string        `help:"Name of this node, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
+	Listen       string        `help:"Address of the gRPC API; port 0 picks a free one." default:":7402"`
+	HTTP         string        `name:"http" help:"Address of health, metrics and pprof." default:":7482"`
+	Mesh         string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
+	Stores       []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused (UNSUPPORTED)." see:"models"`
+	ModelMemory  int           `help:"Bytes that loaded models may take together; the least recently used make room." default:"536870912" see:"models"`
+	Workers      int           `help:"Goroutines that rank; 0: one per core. Where an edge is on the same machine, leave it a core, or start compute with a lower priority (nice -n 19)." default:"0"`
+	ShortQueue   int           `help:"Short jobs that may be queued; further ones are refused (OVERLOADED)." default:"4096"`
+	LongQueue    int           `help:"Long jobs that may be queued; further ones are refused (OVERLOADED)." default:"1024"`
+	RequestBytes int           `help:"Bytes that jobs in progress may take; one address may have as much as is free, and a job three quarters of all." default:"268435456" see:"what-one-caller-can-make-a-router-keep"`
+	LogLevel     string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio   float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	Grace        time.Duration `help:"How long a planned stop may take." default:"15s"`
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -53,6 +54,7 @@ func (s *Settings) Check() error {
 		settings.Range("workers", d.Workers, 1, 4096),
 		settings.Range("short-queue", d.ShortQueue, 1, 1_000_000),
 		settings.Range("long-queue", d.LongQueue, 1, 1_000_000),
+		settings.Range("request-bytes", d.RequestBytes, 8<<20, 1<<40),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/codec"
@@ -21,8 +22,6 @@ import (
 )
 
 const (
-	// maxReceive lets a batch of PublishStream and a ranking of 100,000 candidates in.
-	maxReceive = 64 << 20
 	// healthEvery is how stale grpc.health.v1 may be.
 	healthEvery = 200 * time.Millisecond
 	// healthDurable is the name in grpc.health.v1 of taking durable messages, for which the
@@ -54,6 +53,7 @@ type front struct {
 	claims    *claims.Service
 	calls     int // under way on one connection
 	conns     *conns
+	requests  *intake.Budget
 
 	serving  atomic.Bool // calls are taken
 	stopping stopping
@@ -79,13 +79,12 @@ func (f *front) Start(ctx context.Context) error {
 	f.server.SetServing(healthDurable, false)
 	f.server.Serve(grpcserve.Config{
 		MinPing: 5 * time.Second,
-		Options: []grpc.ServerOption{
+		Options: append(intake.ServerOptions(),
 			f.telemetry.ServerOption(),
 			grpc.ForceServerCodecV2(codec.Codec{}),
-			grpc.MaxRecvMsgSize(maxReceive),
 			grpc.MaxConcurrentStreams(uint32(f.calls)),
-			grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(4 << 20),
-		},
+		),
+		Around:   f.requests.Around,
 		Register: f.register,
 	})
 	f.serving.Store(true)

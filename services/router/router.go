@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
@@ -127,8 +128,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Registry: tel.Registry,
 		}),
 		claims: claimed,
-		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry),
+		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry), requests: intake.New(s.RequestBytes),
 	}
+	r.front.requests.Register("router", tel.Registry)
 	r.lost = newLostEdges(lostConfig{
 		router: s.ID, incarnation: began, take: happened.Take, routers: r.Routers, log: tel.Log,
 		durable: func(topic string) bool { return watch.Table().For(topic).Durable },

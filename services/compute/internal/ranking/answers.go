@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/internal/intake"
 )
 
 const (
@@ -26,15 +27,23 @@ type answer struct {
 type answers struct {
 	wake chan struct{} // 1: there is something to send
 	free chan struct{} // 1: something was taken
+	call *intake.Call  // pays for jobs under way; nil: nobody does
 
 	mu       sync.Mutex
 	ready    []answer
-	owed     map[uint64]context.CancelFunc // jobs without an answer
+	owed     map[uint64]owed // jobs without an answer
+	bytes    int             // of them
 	finished bool
 }
 
+// owed is a job without an answer: what ends its context, and the bytes that it takes.
+type owed struct {
+	cancel context.CancelFunc
+	bytes  int
+}
+
 func newAnswers() *answers {
-	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1), owed: map[uint64]context.CancelFunc{}}
+	return &answers{wake: make(chan struct{}, 1), free: make(chan struct{}, 1), owed: map[uint64]owed{}}
 }
 
 func signal(c chan struct{}) {
@@ -44,17 +53,20 @@ func signal(c chan struct{}) {
 	}
 }
 
-// expect notes a job whose context cancel ends. A ref that is under way already is counted once.
-func (a *answers) expect(ref uint64, cancel context.CancelFunc) {
+// expect notes a job of so many bytes, whose context cancel ends. A ref that is under way already
+// is counted once.
+func (a *answers) expect(ref uint64, bytes int, cancel context.CancelFunc) {
 	a.mu.Lock()
-	a.owed[ref] = cancel
+	a.bytes += bytes - a.owed[ref].bytes
+	a.owed[ref] = owed{cancel, bytes}
+	a.call.Keep(a.bytes)
 	a.mu.Unlock()
 }
 
 // cancel ends the context of a job that nobody waits for.
 func (a *answers) cancel(ref uint64) {
 	a.mu.Lock()
-	cancel := a.owed[ref]
+	cancel := a.owed[ref].cancel
 	a.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -63,8 +75,10 @@ func (a *answers) cancel(ref uint64) {
 
 func (a *answers) add(one answer) {
 	a.mu.Lock()
-	cancel := a.owed[one.ref]
+	cancel := a.owed[one.ref].cancel
+	a.bytes -= a.owed[one.ref].bytes
 	delete(a.owed, one.ref)
+	a.call.Keep(a.bytes)
 	a.ready = append(a.ready, one)
 	a.mu.Unlock()
 	if cancel != nil {

@@ -8,18 +8,24 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/cpupool"
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
+
+// jobWeight is about what a job takes for each of its bytes: as it came, and ready to be scored.
+const jobWeight = 4
 
 type jobStream = grpc.BidiStreamingServer[meshv1.RankJobsRequest, meshv1.RankJobsResponse]
 
 // RankJobs implements meshv1.ComputeServiceServer. One goroutine takes jobs in; another one sends
 // what is done, as many answers together as there are. The pool's bounds bound what a stream has
-// under way, and one that does not read its answers is not read from. A planned stop answers what
+// under way, and its bytes are charged to the node's budget: one whose caller has more than its
+// share, or does not read its answers, is not read from. A planned stop answers what
 // is under way.
 func (s *Service) RankJobs(stream jobStream) error {
 	if err := stream.Send(&meshv1.RankJobsResponse{TakesPacked: true}); err != nil {
@@ -28,6 +34,7 @@ func (s *Service) RankJobs(stream jobStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	out := newAnswers()
+	out.call = intake.Of(stream.Context())
 	sent, received := make(chan error, 1), make(chan error, 1)
 	go func() { sent <- s.send(ctx, stream, out) }()
 	go func() { received <- s.receive(ctx, stream, out) }()
@@ -73,7 +80,7 @@ func (s *Service) receive(ctx context.Context, stream jobStream, out *answers) e
 func (s *Service) begin(ctx context.Context, it *meshv1.RankJobsRequest_Item, out *answers, waiting *sync.WaitGroup) {
 	a, job := answer{ref: it.GetRef()}, it.GetJob()
 	ctx, cancel := limited(ctx, job)
-	out.expect(a.ref, cancel)
+	out.expect(a.ref, jobWeight*proto.Size(job), cancel)
 	t := s.rollouts.choose(job.GetRank().GetNamespace(), job.GetRank().GetModel())
 	w, ready, err := s.atOnce(job, t)
 	if ready {

@@ -85,6 +85,8 @@ type budget struct {
 	limits Limits
 	bucket *rate.Limiter // nil: no limit
 	used   time.Time     // when it was last asked
+
+	answered time.Time // when the last of the calls that wait for their penalty is answered
 }
 
 // New makes an Admission.

@@ -16,6 +16,8 @@ const (
 	// each further refusal.
 	leastPenalty = 10 * time.Millisecond
 	mostPenalty  = 250 * time.Millisecond
+	// mostCallPenalty is how long one of many calls at once is kept waiting.
+	mostCallPenalty = time.Second
 )
 
 // refuse counts a refusal, and charges the producer for it.
@@ -41,6 +43,33 @@ func (a *Admission) Stored(now time.Time, q Ask) error {
 // cost more than a share of what it may send.
 func (a *Admission) Penalty(now time.Time, producer string) time.Duration {
 	return a.budget(now, producer, nil).remainingPenalty(now)
+}
+
+// CallPenalty is Penalty for a call that was just refused, beside which others of the producer may
+// wait: they are answered one after the other, at the producer's rate. So somebody with thousands
+// of calls at once is not answered thousands of times in each penalty.
+func (a *Admission) CallPenalty(now time.Time, producer string) time.Duration {
+	b := a.budget(now, producer, nil)
+	wait := b.remainingPenalty(now)
+	if wait == 0 {
+		return 0
+	}
+	return max(wait, b.place(now))
+}
+
+// place is how long the next one of the calls that wait for their penalty waits.
+func (b *budget) place(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.answered.Before(now) {
+		b.answered = now
+	}
+	next := b.answered.Add(time.Duration(float64(time.Second) / float64(b.penalty.Limit())))
+	if last := now.Add(mostCallPenalty); next.After(last) {
+		next = last
+	}
+	b.answered = next
+	return next.Sub(now)
 }
 
 // charge takes n refusals from those that are forgiven: as many a second as the producer may send

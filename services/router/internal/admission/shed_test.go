@@ -247,3 +247,36 @@ func TestOnlyWhoIgnoresRefusalsIsKeptWaiting(t *testing.T) {
 		t.Errorf("still kept waiting for %v when it had been quiet", d)
 	}
 }
+
+// Calls that a producer has waiting for their penalty are answered at its rate, however many they
+// are; those of another one are not held up.
+func TestCallsThatAreRefusedAreAnsweredAtTheProducersRate(t *testing.T) {
+	a := New(Config{Producer: Limits{Rate: 1000, InFlight: 50}})
+	now := start
+	refuse := func(producer string, n int) {
+		for range n {
+			_, _ = a.Admit(now, ask(producer, nil, 1))
+		}
+	}
+	refuse("rude", 1000)
+	tenths := [11]int{}
+	for range 3000 {
+		refuse("rude", 1)
+		d := a.CallPenalty(now, "rude")
+		if d < leastPenalty || d > mostCallPenalty {
+			t.Fatalf("a call waits for %v", d)
+		}
+		tenths[d/(100*time.Millisecond)]++
+	}
+	for i, n := range tenths[:10] {
+		if n > 125 { // the first ones wait for the bucket
+			t.Errorf("%d calls are answered in tenth %d of a second", n, i)
+		}
+	}
+	if d := a.CallPenalty(now, "polite"); d != 0 {
+		t.Errorf("another one waits for %v", d)
+	}
+	if d := a.CallPenalty(now.Add(2*time.Second), "rude"); d != 0 {
+		t.Errorf("after two seconds a call waits for %v", d)
+	}
+}

@@ -14,7 +14,7 @@ const (
 	// maxWaiting requests of a stream, or about so many bytes, are taken out of gRPC's buffer
 	// before it is their turn; one always is.
 	maxWaiting      = 4096
-	maxWaitingBytes = 1 << 20
+	maxWaitingBytes = 256 << 10
 )
 
 // arrival is a request, and when it arrived.

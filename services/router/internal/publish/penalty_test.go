@@ -58,6 +58,20 @@ func TestAStreamThatIgnoresRefusalsIsReadSlowly(t *testing.T) {
 	t.Run("from an inbox", func(t *testing.T) { readSlowly(t, func(time.Duration) {}, maxWaiting+2) })
 }
 
+// readWhole has a service read a stream to its end, while its client reads the answers.
+func readWhole(t *testing.T, s *Service, stream grpc.ServerStream) {
+	t.Helper()
+	out, sent := newAnswers(), make(chan error, 1)
+	go func() { sent <- out.send(&reader{ctx: stream.Context(), got: map[uint64]int{}}) }()
+	if err := s.read(stream, out); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	out.finish()
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
 // readSlowly lets a router read a rude stream, of which it takes so many requests ahead.
 func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,9 +79,7 @@ func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 		s.publisher.cfg.Waited = waited
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer rude"))
 		stream := &rude{ctx: ctx, until: time.Now().Add(20 * time.Second)}
-		if err := s.read(stream, newAnswers()); !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
+		readWhole(t, s, stream)
 		if stream.sent < 20*100 || stream.sent > 20*(100+100)+200+ahead {
 			t.Errorf("%d messages were read in 20 s", stream.sent)
 		}

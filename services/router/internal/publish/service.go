@@ -64,7 +64,7 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 	case res := <-w:
 		if refused {
 			req.Reset() // nothing is kept while it waits
-			s.penalty(ctx, name)
+			s.pause(ctx, s.publisher.cfg.Admission.CallPenalty(time.Now(), name))
 		}
 		if err := res.Err(); err != nil {
 			return nil, err
@@ -78,7 +78,11 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 // penalty waits where a producer that was just refused goes on sending what is refused, and says
 // whether it did. It must be the only thing that its caller holds up.
 func (s *Service) penalty(ctx context.Context, producer string) (waited bool) {
-	d := s.publisher.cfg.Admission.Penalty(time.Now(), producer)
+	return s.pause(ctx, s.publisher.cfg.Admission.Penalty(time.Now(), producer))
+}
+
+// pause waits, unless ctx or the service ends, and reports whether there was anything to wait for.
+func (s *Service) pause(ctx context.Context, d time.Duration) (waited bool) {
 	if d == 0 {
 		return false
 	}
@@ -114,9 +118,11 @@ func streamResult(ref uint64, res *Result) *pushmeshv1.PublishStreamResponse_Res
 		r := &struct { // one allocation for what nearly every message is answered with
 			result   pushmeshv1.PublishStreamResponse_Result
 			response pushmeshv1.PublishResponse
+			id       [messageIDSize]byte // a copy: the id itself lies in the message's job
 		}{}
 		r.result.Ref, r.result.Response = ref, &r.response
-		r.response.MessageId, r.response.Seq, r.response.Epoch = res.MessageID, res.Seq, res.Epoch
+		r.response.MessageId = r.id[:copy(r.id[:], res.MessageID)]
+		r.response.Seq, r.response.Epoch = res.Seq, res.Epoch
 		r.response.Duplicate, r.response.Scheduled = res.Duplicate, res.Scheduled
 		return &r.result
 	}

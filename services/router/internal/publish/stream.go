@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/shed"
@@ -29,9 +30,12 @@ const (
 const (
 	// maxAnswers is how many answers may wait for a client that doesn't read them; beyond it the
 	// router doesn't read from the client.
-	maxAnswers = 16 << 10
-	// maxResults of one PublishStreamResponse.
-	maxResults = 8192
+	maxAnswers = 4096
+	// answerBytes is about what an answer takes while it waits.
+	answerBytes = 256
+	// maxResults of one PublishStreamResponse, which gRPC keeps until the client reads it: with 60
+	// bytes each it fits into 32 KiB, the next larger buffer has a MiB.
+	maxResults = 512
 	// drainLinger is how long a stream answers DRAINING before it is closed.
 	drainLinger = 200 * time.Millisecond
 )
@@ -48,6 +52,7 @@ func (s *Service) PublishStream(stream publishStream) error {
 		return err
 	}
 	out := newAnswers()
+	out.call = intake.Of(stream.Context())
 	read, sent := make(chan error, 1), make(chan error, 1)
 	go func() { read <- s.read(stream, out) }()
 	go func() { sent <- out.send(stream) }()
@@ -202,6 +207,7 @@ func (s *Service) take(m *Message, o *order, id []byte, ref uint64, req *pushmes
 type answers struct {
 	wake chan struct{} // 1: there is something to send
 	free chan struct{} // 1: something was sent
+	call *intake.Call  // pays for what is not read; nil: nobody does
 
 	mu     sync.Mutex
 	ready  []*pushmeshv1.PublishStreamResponse_Result
@@ -279,11 +285,15 @@ func (a *answers) finish() {
 	signal(a.wake)
 }
 
+// keep charges what is not sent yet. a.mu is held.
+func (a *answers) keep() { a.call.Keep((len(a.ready) + a.refusals) * answerBytes) }
+
 // room waits while too many answers are unsent, and reports whether it had to.
 func (a *answers) room(ctx context.Context) (waited bool, err error) {
 	for {
 		a.mu.Lock()
 		n := len(a.ready) + a.refusals
+		a.keep()
 		a.mu.Unlock()
 		if n < maxAnswers {
 			return waited, nil
@@ -308,6 +318,7 @@ func (a *answers) take(resp *pushmeshv1.PublishStreamResponse, refused []codec.E
 	clear(a.ready[rest:])
 	a.ready = a.ready[:rest]
 	refused, a.refused, a.refusals = a.refused, refused[:0], 0
+	a.keep()
 	return refused, a.closed && a.owed == 0 && rest == 0
 }
 

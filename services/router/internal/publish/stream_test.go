@@ -541,9 +541,7 @@ func TestHowLongRequestsWaitIsKnown(t *testing.T) {
 		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
 		var longest time.Duration
 		s.publisher.cfg.Waited = func(d time.Duration) { longest = max(longest, d) }
-		if err := s.read(&rude{ctx: t.Context(), until: time.Now().Add(20 * time.Second)}, newAnswers()); !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
+		readWhole(t, s, &rude{ctx: t.Context(), until: time.Now().Add(20 * time.Second)})
 		if longest > 0 {
 			t.Errorf("a client that ignores refusals: %v are counted as this router's", longest)
 		}

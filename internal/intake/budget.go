@@ -1,0 +1,337 @@
+// Package intake bounds the memory that callers of a gRPC server can make it take: what their calls
+// need, requests that are received and not done with, and answers that they don't read, in bytes,
+// all together and by the caller's address and name.
+//
+// A request is charged before its bytes are received, since gRPC lets a caller send no more than a
+// window before somebody asks for a whole message; and again before it is decoded, for what it will
+// take up then.
+package intake
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+const (
+	// large is the part of the budget from which on a request is large: an address may have one
+	// beyond its share.
+	large = 16
+	// lookedAt is how many of those who wait are looked at when bytes are given back.
+	lookedAt = 64
+	// forgiven is how many refusals an address has in a second before it is answered late.
+	forgiven = 100
+	// penalty is how late, and penalised how many calls may wait so at a time.
+	penalty   = 250 * time.Millisecond
+	penalised = 4096
+	// comeBack is when to try again, up to a half more or less.
+	comeBack = 200 * time.Millisecond
+)
+
+// Budget of a server. It is safe for concurrent use, and never does I/O.
+//
+// An address may hold as much as is free. So one alone gets a half at most, two a third each, and
+// whoever comes next always finds room (dynamic thresholds: Choudhury and Hahne, 1998). Of what an
+// address may still have, each name of a caller may hold as much again: names keep apart those who
+// share an address, but prove nothing, so that they bound nobody who changes them.
+type Budget struct {
+	all   int64
+	turns turns
+	count counts
+
+	mu      sync.Mutex
+	used    int64
+	origins map[netip.Addr]*origin
+	waiting list.List // of *waiter
+	late    int       // calls whose refusal is kept back
+}
+
+// origin is an address with calls under way.
+type origin struct {
+	addr    netip.Addr
+	used    int64
+	bulk    int64 // of them, of large requests
+	large   int   // requests
+	callers map[string]*caller
+	queue   queue
+
+	refusals int       // since
+	since    time.Time // when the second began
+}
+
+// caller is a name at an address.
+type caller struct {
+	origin *origin
+	name   string
+	calls  int
+	used   int64
+	bulk   int64 // of them, of large requests
+	line   line
+}
+
+// waiter is a stream whose next request waits for room.
+type waiter struct {
+	caller  *caller
+	n       int64
+	granted chan struct{} // closed
+}
+
+// New makes a budget of so many bytes.
+func New(all int) *Budget {
+	b := &Budget{all: int64(all), origins: map[netip.Addr]*origin{}}
+	b.turns.init()
+	return b
+}
+
+// enter finds who makes a call, and charges n bytes for it.
+func (b *Budget) enter(ctx context.Context, n int64) (*caller, error) {
+	addr, name := originOf(ctx), nameOf(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.origins[addr]
+	if o == nil {
+		o = &origin{addr: addr, callers: map[string]*caller{}}
+	}
+	c := o.callers[name]
+	if c == nil {
+		c = &caller{origin: o, name: name}
+		c.line.queue = &o.queue
+	}
+	if !b.fits(c, 0, n) {
+		return nil, b.refuse("too many calls of this caller or its address are under way")
+	}
+	b.origins[addr], o.callers[name] = o, c
+	c.calls++
+	b.add(c, n)
+	return c, nil
+}
+
+// leave gives back what a call has left, and forgets who has no calls.
+func (b *Budget) leave(c *caller, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(c, -n)
+	if c.calls--; c.calls == 0 {
+		delete(c.origin.callers, c.name)
+		if len(c.origin.callers) == 0 {
+			delete(b.origins, c.origin.addr)
+		}
+	}
+	b.grant()
+}
+
+// fits reports whether a request of a caller may go from so many bytes to others. Large ones are
+// not held against those that are not: a caller can publish while it has something ranked. b.mu is
+// held.
+func (b *Budget) fits(c *caller, from, to int64) bool {
+	more, o := to-from, c.origin
+	free := b.all - b.used
+	held, own := o.used, c.used
+	if !b.large(to) {
+		held, own = held-o.bulk, own-c.bulk
+	}
+	if more <= 0 || held+more <= free && own+more <= free-held {
+		return true
+	}
+	others := o.large
+	if b.large(from) {
+		others--
+	}
+	return b.large(to) && others == 0 && b.used+more <= b.most()
+}
+
+func (b *Budget) large(n int64) bool { return n > b.all/large }
+
+// most bytes of one request: a large one leaves others a quarter.
+func (b *Budget) most() int64 { return b.all / 4 * 3 }
+
+func (b *Budget) add(c *caller, n int64) {
+	b.used += n
+	c.origin.used += n
+	c.used += n
+}
+
+// charge a request that goes from so many bytes to others. b.mu is held.
+func (b *Budget) charge(c *caller, from, to int64) {
+	b.add(c, to-from)
+	if b.large(from) {
+		c.origin.large--
+		c.origin.bulk, c.bulk = c.origin.bulk-from, c.bulk-from
+	}
+	if b.large(to) {
+		c.origin.large++
+		c.origin.bulk, c.bulk = c.origin.bulk+to, c.bulk+to
+	}
+}
+
+// take charges a request for what it grows by, or refuses that.
+func (b *Budget) take(c *caller, from, to int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if to > b.most() {
+		return tooLarge(to, b.most())
+	}
+	if !b.fits(c, from, to) {
+		return b.refuse("too many bytes of requests of this caller or its address are under way")
+	}
+	b.charge(c, from, to)
+	return nil
+}
+
+// wait charges n bytes as soon as there is room.
+func (b *Budget) wait(ctx context.Context, c *caller, n int64) error {
+	b.mu.Lock()
+	if n > b.most() {
+		b.mu.Unlock()
+		return tooLarge(n, b.most())
+	}
+	if b.fits(c, 0, n) {
+		b.charge(c, 0, n)
+		b.mu.Unlock()
+		return nil
+	}
+	b.count.waits.Inc()
+	w := &waiter{caller: c, n: n, granted: make(chan struct{})}
+	place := b.waiting.PushBack(w)
+	b.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.granted:
+		b.charge(c, n, 0)
+		b.grant()
+	default:
+		b.waiting.Remove(place)
+	}
+	return ctx.Err()
+}
+
+// set charges what is in memory already, whatever there is, or gives back.
+func (b *Budget) set(c *caller, from, to int64) {
+	if from == to {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.charge(c, from, to)
+	if to < from {
+		b.grant()
+	}
+}
+
+// keep charges n bytes that are in memory already, or gives back.
+func (b *Budget) keep(c *caller, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(c, n)
+	if n < 0 {
+		b.grant()
+	}
+}
+
+// grant lets some of those who wait go on; those who don't fit yet go behind the others. b.mu is
+// held.
+func (b *Budget) grant() {
+	for range min(b.waiting.Len(), lookedAt) {
+		front := b.waiting.Front()
+		w := front.Value.(*waiter)
+		if !b.fits(w.caller, 0, w.n) {
+			b.waiting.MoveToBack(front)
+			continue
+		}
+		b.charge(w.caller, 0, w.n)
+		b.waiting.Remove(front)
+		close(w.granted)
+	}
+}
+
+// punish keeps a refusal back that was just given to an address that comes again and again without
+// the pause that it was told to make: answers are what it costs others.
+func (b *Budget) punish(ctx context.Context, now time.Time) {
+	if !b.deserved(originOf(ctx), now) {
+		return
+	}
+	timer := time.NewTimer(penalty)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	b.late--
+	b.mu.Unlock()
+}
+
+// deserved counts a refusal, and reports whether it is to be kept back. An address that has nothing
+// under way is not.
+func (b *Budget) deserved(addr netip.Addr, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.origins[addr]
+	if o == nil {
+		return false
+	}
+	if now.Sub(o.since) > time.Second {
+		o.since, o.refusals = now, 0
+	}
+	if o.refusals++; o.refusals <= forgiven || b.late >= penalised {
+		return false
+	}
+	b.late++
+	return true
+}
+
+func (b *Budget) refuse(why string) error {
+	b.count.refused.Inc()
+	wait := time.Duration(float64(comeBack) * (0.5 + rand.Float64()))
+	return code.Retry(wirev1.Code_CODE_OVERLOADED, wait, why)
+}
+
+func tooLarge(n, most int64) error {
+	return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, fmt.Sprintf("the request would take about %d bytes of memory, %d at most", n, most))
+}
+
+// originOf is the address that a call is charged to: an IPv4 one, or the /64 of an IPv6 one.
+func originOf(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return netip.Addr{}
+	}
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if addr.Is4() {
+		return addr
+	}
+	prefix, err := addr.Prefix(64)
+	if err != nil {
+		return addr
+	}
+	return prefix.Addr()
+}
+
+// nameOf is what a caller calls itself by its token, which nobody has proved.
+func nameOf(ctx context.Context) string {
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

@@ -1,0 +1,237 @@
+package intake
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/codec"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+const (
+	// MaxRequest is the size of the largest request, in bytes.
+	MaxRequest = 64 << 20
+	// light is up to which size a stream's request is charged by its size alone.
+	light = 64 << 10
+	// forced is by how much a stream's request may turn out to be heavier although there is no
+	// room: it has been received, and to refuse it would end the stream.
+	forced = 1 << 20
+	// prefixBytes of a message in gRPC: a flag, and four bytes of length.
+	prefixBytes = 5
+	compressed  = 1
+)
+
+// source is what gRPC's transport offers of a call (its *transport.ServerStream), and what
+// ServerStream.RecvMsg is made of. It tells the length of a message before it asks the client for
+// it: nothing else of gRPC does.
+type source interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+}
+
+// only receives the request of a call that has one. Where there is no room it is refused, before it
+// is received, or before it is decoded.
+func (c *Call) only(ctx context.Context, v any, recv func(any) error) error {
+	src, ok := grpc.ServerTransportStreamFromContext(ctx).(source)
+	if !ok {
+		return recv(v)
+	}
+	n, flag, err := header(src)
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Internal, "the call has no request")
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.resize(c.budget.expected(n)); err != nil {
+		return err
+	}
+	data, err := c.body(src, n, flag)
+	if err != nil {
+		return err
+	}
+	defer func() { data.Free() }()
+	if _, _, err := header(src); err == nil {
+		return status.Error(codes.Internal, "the call has more than one request")
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !c.budget.turns.enter(ctx, &c.caller.line) {
+		if ctx.Err() != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		return c.budget.refuse("too many calls wait to be read")
+	}
+	defer c.budget.turns.leave()
+	data = joined(data)
+	size := int64(data.Len())
+	if err := c.resize(size + c.plan.weigh(data)); err != nil {
+		return err
+	}
+	return codec.Codec{}.Unmarshal(data, v)
+}
+
+// next receives a request of a stream, which waits for room with its caller.
+func (c *Call) next(ctx context.Context, v any, recv func(any) error) error {
+	c.put(0)
+	src, ok := grpc.ServerTransportStreamFromContext(ctx).(source)
+	if !ok {
+		return recv(v)
+	}
+	n, flag, err := header(src)
+	if err != nil {
+		return err
+	}
+	expected := c.budget.expected(n)
+	if err := c.await(ctx, expected); err != nil {
+		return named(err)
+	}
+	data, err := c.body(src, n, flag)
+	if err != nil {
+		return err
+	}
+	defer func() { data.Free() }()
+	size := int64(data.Len())
+	if size > light {
+		data = joined(data)
+		if weight := size + c.plan.weigh(data); weight > expected+forced {
+			if err := c.resize(weight); err != nil {
+				return err
+			}
+		} else {
+			c.put(max(weight, expected))
+		}
+	}
+	return codec.Codec{}.Unmarshal(data, v)
+}
+
+// expected is what a request of n bytes is charged before it is received: about what usual ones
+// take, and large ones at least.
+func (b *Budget) expected(n int64) int64 { return min(4*n, max(2*n+light, b.all/large)) }
+
+// named gives a context's end its status, as gRPC does.
+func named(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return err
+}
+
+// header waits for the next message, and tells its size in bytes. io.EOF: there is none.
+func header(src source) (n int64, flag byte, err error) {
+	var prefix [prefixBytes]byte
+	if err := src.ReadMessageHeader(prefix[:]); err != nil {
+		return 0, 0, broken(err)
+	}
+	n = int64(binary.BigEndian.Uint32(prefix[1:]))
+	if n > MaxRequest {
+		return 0, 0, oversized(n)
+	}
+	return n, prefix[0], nil
+}
+
+func oversized(n int64) error {
+	return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, fmt.Sprintf("the request has %d bytes, %d at most", n, MaxRequest))
+}
+
+func broken(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return status.Error(codes.Internal, "the request ends too early")
+	}
+	return err
+}
+
+// body receives a message of n bytes.
+func (c *Call) body(src source, n int64, flag byte) (mem.BufferSlice, error) {
+	data, err := src.Read(int(n))
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, broken(err)
+	}
+	switch flag {
+	case 0:
+		return data, nil
+	case compressed:
+		defer data.Free()
+		return c.inflated(data, src.RecvCompress())
+	}
+	data.Free()
+	return nil, status.Errorf(codes.Internal, "a message has flag %d, which is none", flag)
+}
+
+// inflated is what a compressed message holds. It is charged while it grows.
+func (c *Call) inflated(data mem.BufferSlice, name string) (mem.BufferSlice, error) {
+	by := encoding.GetCompressor(name)
+	if by == nil {
+		return nil, status.Errorf(codes.Unimplemented, "no compressor is called %q", name)
+	}
+	from := data.Reader()
+	defer func() { _ = from.Close() }()
+	r, err := by.Decompress(from)
+	if err != nil {
+		return nil, undone(err)
+	}
+	const step = 64 << 10
+	var out mem.BufferSlice
+	for total := int64(0); ; {
+		if err := c.grow(step); err != nil {
+			return nil, err
+		}
+		b := make([]byte, step)
+		n, err := fill(r, b)
+		if total += int64(n); total > MaxRequest {
+			return nil, oversized(total)
+		}
+		out = append(out, mem.SliceBuffer(b[:n]))
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, undone(err)
+		}
+	}
+}
+
+func undone(err error) error {
+	return status.Errorf(codes.Internal, "the request can't be decompressed: %v", err)
+}
+
+// fill reads until b is full, or r ends, which is io.EOF.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+// grow charges the request for n bytes more.
+func (c *Call) grow(n int64) error {
+	c.mu.Lock()
+	to := c.request + n
+	c.mu.Unlock()
+	return c.resize(to)
+}
+
+// joined is data in one piece.
+func joined(data mem.BufferSlice) mem.BufferSlice {
+	if len(data) < 2 {
+		return data
+	}
+	defer data.Free()
+	return mem.BufferSlice{mem.SliceBuffer(data.Materialize())}
+}
