@@ -9,7 +9,7 @@ import (
 )
 
 // patience is how long a call waits for its turn to be decoded.
-const patience = 2 * time.Second
+const patience = 10 * time.Second
 
 // turns let so many requests be decoded at a time. Where more want to, addresses take turns, and at
 // an address the names of callers do: somebody with thousands of calls at once does not hold up the
