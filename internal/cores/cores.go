@@ -19,8 +19,8 @@ const spare = 2
 
 // Spare leaves some of Go's processors to what must not wait while so many goroutines are busy all
 // the time: with none to spare, Go looks at sockets every 10 ms only, and passes work on every 10
-// ms, whatever the kernel would do. The kernel shares the cores among them. Usable stays the same. Where GOMAXPROCS is in the
-// environment, that is what Go goes by.
+// ms, whatever the kernel would do. The kernel shares the cores among them. Usable stays the same.
+// Where GOMAXPROCS is in the environment, that is what Go goes by.
 func Spare(busy int) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return

@@ -90,18 +90,6 @@ func firstRecord(g *guarded) []byte {
 	return first[:n]
 }
 
-// dialFrom is dial from an address of this machine.
-func dialFrom(g *guarded, from string) *client {
-	g.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	c, err := d.DialContext(g.Context(), "tcp", g.Addr())
-	if err != nil {
-		g.Fatal(err)
-	}
-	g.Cleanup(func() { _ = c.Close() })
-	return &client{g, c}
-}
-
 // One address takes all handshakes that there may be, again and again: clients of others get
 // through.
 func TestAFloodOfHandshakesLeavesOthersTheirPart(t *testing.T) {
@@ -110,7 +98,7 @@ func TestAFloodOfHandshakesLeavesOthersTheirPart(t *testing.T) {
 	first := firstRecord(g)
 	flood := func() {
 		for range 2 * most {
-			c := dialFrom(g, "127.0.0.2")
+			c := dialFrom(g.TB, g.Loop, "127.0.0.2")
 			c.write(first)
 			_, _ = c.Read(make([]byte, 1)) // the edge's answer, or an alert
 		}
@@ -120,7 +108,7 @@ func TestAFloodOfHandshakesLeavesOthersTheirPart(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	for _, from := range []string{"127.0.0.3", "127.0.0.4", "127.0.0.3"} {
-		c, err := g.over(dialFrom(g, from).Conn, g.client())
+		c, err := g.over(dialFrom(g.TB, g.Loop, from).Conn, g.client())
 		if err != nil {
 			t.Fatalf("a client at %s: %v", from, err)
 		}
