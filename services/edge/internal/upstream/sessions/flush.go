@@ -109,14 +109,17 @@ func (s *Sessions) flush(now time.Time) (more bool) {
 	return n == flushedOfStep
 }
 
-// look has sessions go on whose owner took no more, where they are another's by now.
+// look has sessions go on whose owner took no more, where they are another's by now, or nothing is
+// under way whose end would have them go on.
 func (s *Sessions) look(now time.Time) {
 	if len(s.line.behind) == 0 || now.Sub(s.line.looked) < lookEvery {
 		return
 	}
 	s.line.looked = now
 	for owner := range s.line.behind {
-		s.line.look(owner, lookMost, func(one *session) bool { return s.cfg.Owner(one.user, one.name) != owner })
+		s.line.look(owner, lookMost, func(one *session) bool {
+			return s.writes[owner] == 0 || s.cfg.Owner(one.user, one.name) != owner
+		})
 	}
 }
 
