@@ -71,10 +71,10 @@ func connections() []Attack {
 			})
 		},
 	}, {
-		Name: "reconnects", What: "2,000 clients with ten subscriptions each that come and leave together", Metric: "pushmesh_edge_closes_total",
+		Name: "reconnects", What: "10,000 clients with two subscriptions each that come and leave together", Metric: "pushmesh_edge_closes_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
-			return many(ctx, t.of(2000), c, func(ctx context.Context, who int) error {
-				err := t.burst(ctx, c, 10, 3*time.Second, func(i int) *wirev1.Subscribe {
+			return many(ctx, t.of(10_000), c, func(ctx context.Context, who int) error {
+				err := t.burst(ctx, c, 2, 3*time.Second, func(i int) *wirev1.Subscribe {
 					return &wirev1.Subscribe{Filter: fmt.Sprintf("room/siege/%d", (who+i)%20), Ack: true, Start: wirev1.Start_START_LAST_N, Seq: 5}
 				})
 				return err

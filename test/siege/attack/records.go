@@ -1,9 +1,12 @@
 package attack
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
+	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -26,7 +29,31 @@ func records() []Attack {
 	}, {
 		Name: "tls-tiny", What: "8 connections that send TLS records of one byte", Metric: "pushmesh_edge_reads_deferred_total", Unless: withoutTLS,
 		Run: tiny,
+	}, {
+		Name: "tls-renegotiate", What: "8 clients of TLS 1.2 that ask for another handshake again and again", Metric: "pushmesh_edge_closes_total", Unless: withoutOpenSSL,
+		Run: renegotiate,
 	}}
+}
+
+func withoutOpenSSL(t *Target) string {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		return "there is no openssl"
+	}
+	return withoutTLS(t)
+}
+
+// renegotiate has OpenSSL's client ask for a handshake on a connection that has one: Go's can't.
+func renegotiate(ctx context.Context, t *Target, c *Codes) error {
+	return many(ctx, 8, c, func(ctx context.Context, _ int) error {
+		x := exec.CommandContext(ctx, "openssl", "s_client", "-tls1_2", "-connect", t.Edge)
+		x.Stdin = strings.NewReader(strings.Repeat("R\n", 1000))
+		out, err := x.CombinedOutput()
+		if bytes.Contains(out, []byte("RENEGOTIATING")) { // what it says that it does
+			c.Note("asked for a handshake, and was ended")
+			return nil
+		}
+		return err
+	})
 }
 
 // anyone trusts every certificate, as attackers do.
