@@ -30,7 +30,8 @@ func from(ctx context.Context, addr, name string) context.Context {
 func (b *Budget) caller(t interface {
 	Context() context.Context
 	Fatal(args ...any)
-}, addr, name string) *caller {
+}, addr, name string,
+) *caller {
 	c, err := b.enter(from(t.Context(), addr, name), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +261,7 @@ func TestTurnsGoRound(t *testing.T) {
 		if seen["other"] > 1 || seen["neighbour"] > 2 || len(seen) != 3 {
 			t.Errorf("turns: %v", seen)
 		}
-		time.Sleep(2 * patience) // of synctest's clock: who waits longer is refused
+		<-time.After(2 * patience) // of synctest's clock: who waits longer is refused
 		for len(turns) > 0 {
 			if got := <-turns; got != "gave up" {
 				t.Error(got)
@@ -306,7 +307,7 @@ func TestRefusalsOfTheImpatientAreLate(t *testing.T) {
 			t.Errorf("with no room, one is kept back for %v", d)
 		}
 		b.late = 0
-		time.Sleep(2 * time.Second) // of synctest's clock
+		<-time.After(2 * time.Second) // of synctest's clock
 		if d := took("10.0.0.1"); d != 0 {
 			t.Errorf("after two seconds one is kept back for %v", d)
 		}

@@ -62,7 +62,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 }
 
 // of says how to weigh requests of a method; nil: nobody knows.
-func (p plans) of(service, method string) *plan {
+func (all plans) of(service, method string) *plan {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
 	if err != nil {
 		return nil
@@ -75,7 +75,7 @@ func (p plans) of(service, method string) *plan {
 	if m == nil {
 		return nil
 	}
-	return p.plan(m.Input())
+	return all.plan(m.Input())
 }
 
 func (b *Budget) method(p *plan, handle grpc.MethodHandler) grpc.MethodHandler {

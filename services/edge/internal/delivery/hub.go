@@ -33,11 +33,11 @@ import (
 // Tick is how coarse the hub's times are.
 const Tick = 100 * time.Millisecond
 
-// What a hub is made with.
-type (
-	Config = config.Hub
-	Limits = config.Limits
-)
+// Config is what a hub is made with.
+type Config = config.Hub
+
+// Limits of a hub.
+type Limits = config.Limits
 
 // Hub is used by one goroutine alone.
 type Hub struct {

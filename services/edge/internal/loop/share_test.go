@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"slices"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/testca"
@@ -175,7 +176,7 @@ func TestThoseWhoFloodGoOnInTurns(t *testing.T) {
 	if l.release(); len(l.reads) != floodsBusy {
 		t.Fatalf("%d go on beside messages that wait", len(l.reads))
 	}
-	all := append(first, order()...)
+	all := slices.Concat(first, order())
 	for i, slot := range all {
 		if slot != uint32(i) {
 			t.Fatalf("they go on in the order %v", all)

@@ -66,7 +66,7 @@ func BenchmarkManyTopics(b *testing.B) {
 		m.ops.Do(func() { m.work.Add(beat) })
 		f()
 		for !idle() {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		beat.stop.Store(true)
 		longest[what] = max(longest[what], <-beat.over)
@@ -85,7 +85,7 @@ func BenchmarkManyTopics(b *testing.B) {
 			sent := m.stats.Snapshots.Load()
 			for m.stats.Snapshots.Load() == sent {
 				m.ops.Do(func() { m.snapshot("r1") })
-				time.Sleep(snapshotEvery)
+				<-time.After(snapshotEvery)
 			}
 		})
 		during("reconnect", func() { m.ops.Do(m.gap) })

@@ -18,8 +18,8 @@ func behindOf(b *bench, owner string) (out []*session) {
 	return out
 }
 
-// Some of the sessions that wait for an owner become another's in the moment when its writes end (it
-// has answered that it is not the owner any more). Those that stay must be written as well.
+// Some of the sessions that wait for an owner become another's in the moment when its writes end
+// (it has answered that it is not the owner any more). Those that stay must be written as well.
 func TestWhoStaysBehindAnOwnerGoesOn(t *testing.T) {
 	const n = 4*writesAtATime*writesInABatch + 3
 	in(t, func(b *bench) {

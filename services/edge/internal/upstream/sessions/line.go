@@ -22,14 +22,14 @@ var behindOwner = &byDue{}
 // put lines a session up, or moves it to where it is due now. One that is in a hurry, or waits for
 // its owner, stays where it is.
 func (l *line) put(one *session) {
-	switch {
-	case one.in == nil:
+	switch one.in {
+	case nil:
 		if l.later == nil {
 			l.later = &byDue{}
 		}
 		one.in = l.later
 		heap.Push(l.later, one)
-	case one.in == l.later:
+	case l.later:
 		heap.Fix(l.later, one.at)
 	}
 }
