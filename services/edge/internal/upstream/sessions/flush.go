@@ -47,7 +47,8 @@ func (b *batch) full() bool { return len(b.units) == writesInABatch || b.size >=
 // flushedOfStep is how many sessions one step of a flush looks at: a quarter of a millisecond.
 const flushedOfStep = 512
 
-// Of those that wait for an owner, some are looked at now and then, whether it is another's by now.
+// Of those that wait for an owner, so many are looked at now and then, whether they are another's by
+// now; where some are, the next ones at once.
 const (
 	lookEvery = scanEvery
 	lookMost  = writesInABatch
@@ -63,7 +64,7 @@ func (s *Sessions) schedule(one *session) {
 // steps of it anything may happen: a session that was lost, or is being written, is passed over,
 // and one whose hold began anew is written under that.
 func (s *Sessions) flush(now time.Time) (more bool) {
-	s.look(now)
+	moves := s.look(now)
 	var open map[string]*batch // by owner
 	n := 0
 	for ; n < flushedOfStep; n++ {
@@ -106,21 +107,30 @@ func (s *Sessions) flush(now time.Time) (more bool) {
 			f()
 		}
 	}
-	return n == flushedOfStep
+	return n == flushedOfStep || moves
 }
 
 // look has sessions go on whose owner took no more, where they are another's by now, or nothing is
-// under way whose end would have them go on.
-func (s *Sessions) look(now time.Time) {
-	if len(s.line.behind) == 0 || now.Sub(s.line.looked) < lookEvery {
-		return
+// under way whose end would have them go on. While some do, it looks at once at those behind them,
+// and reports whether there are such.
+func (s *Sessions) look(now time.Time) (more bool) {
+	if len(s.line.behind) == 0 {
+		return false
 	}
-	s.line.looked = now
-	for owner := range s.line.behind {
-		s.line.look(owner, lookMost, func(one *session) bool {
+	due := now.Sub(s.line.looked) >= lookEvery
+	if due {
+		s.line.looked = now
+	}
+	for owner, q := range s.line.behind {
+		if !due && !q.moves {
+			continue
+		}
+		q.moves = s.line.look(owner, lookMost, func(one *session) bool {
 			return s.writes[owner] == 0 || s.cfg.Owner(one.user, one.name) != owner
-		})
+		}) && q.Len() > 0
+		more = more || q.moves
 	}
+	return more
 }
 
 func (s *Sessions) begun(b *batch) {

@@ -12,8 +12,14 @@ import (
 type line struct {
 	later  *byDue
 	hurry  []*byDue // due whatever they say
-	behind map[string]*walk.FIFO[*session]
+	behind map[string]*behind // by owner
 	looked time.Time // when those behind owners were looked at
+}
+
+// behind are sessions that wait until their owner takes another write.
+type behind struct {
+	walk.FIFO[*session]
+	moves bool // some of those looked at last went on
 }
 
 // behindOwner is where a session is that waits until its owner takes another write.
@@ -58,11 +64,11 @@ func (l *line) allNow() {
 // wait has a session wait until its owner takes another write.
 func (l *line) wait(owner string, one *session) {
 	if l.behind == nil {
-		l.behind = map[string]*walk.FIFO[*session]{}
+		l.behind = map[string]*behind{}
 	}
 	q := l.behind[owner]
 	if q == nil {
-		q = &walk.FIFO[*session]{}
+		q = &behind{}
 		l.behind[owner] = q
 	}
 	one.in = behindOwner
@@ -74,11 +80,12 @@ func (l *line) goOn(owner string) {
 	l.look(owner, writesInABatch, func(*session) bool { return true })
 }
 
-// look looks at some that wait for an owner, and has those be due for which goes is true.
-func (l *line) look(owner string, most int, goes func(*session) bool) {
+// look looks at some that wait for an owner, and has those be due for which goes is true; it reports
+// whether there were any.
+func (l *line) look(owner string, most int, goes func(*session) bool) (some bool) {
 	q := l.behind[owner]
 	if q == nil {
-		return
+		return false
 	}
 	for range min(most, q.Len()) {
 		one, _ := q.Pop()
@@ -86,12 +93,13 @@ func (l *line) look(owner string, most int, goes func(*session) bool) {
 			q.Push(one)
 			continue
 		}
-		one.in = nil
+		one.in, some = nil, true
 		l.put(one)
 	}
 	if q.Len() == 0 {
 		delete(l.behind, owner)
 	}
+	return some
 }
 
 // byDue is a heap, what is due first on top.
