@@ -54,7 +54,7 @@ func (m *Mesh) ask(q *question, f func(ctx context.Context) turns.Job) {
 	m.group.Go("edge-mesh-heads", func(ctx context.Context) {
 		job := f(ctx)
 		m.ops.Do(func() {
-			q.release(m.now)
+			q.release()
 			m.work.Add(job)
 		})
 	})
@@ -138,7 +138,7 @@ func (a *topicsAnswer) Step() (done bool) {
 		}
 		return false
 	}
-	m.joins.heads.end(m.now, a.q)
+	m.joins.heads.end(a.q)
 	if a.err != nil {
 		m.stats.HeadErrors.Add(1)
 	}
@@ -215,7 +215,7 @@ func (a *filtersAnswer) Step() (done bool) {
 	if !a.Survey.Step(m.now, m.handOn, a.answer) {
 		return false
 	}
-	m.joins.heads.end(m.now, a.q)
+	m.joins.heads.end(a.q)
 	if a.err != nil {
 		m.stats.HeadErrors.Add(1)
 		m.checkAll("unknown")

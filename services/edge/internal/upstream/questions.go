@@ -37,23 +37,55 @@ type nameTurns struct {
 
 // nameTurn is a name's place in the turns of one who waits for it.
 type nameTurn struct {
-	in *turns.Fair[exchange.Conn, string]
-	at *turns.Value[exchange.Conn, string]
+	conn   exchange.Conn
+	rarely bool
+	at     *turns.Value[exchange.Conn, string] // nil: the name is being asked about
 }
 
-// add has a name asked about for conn.
-func (t *nameTurns) add(now time.Time, conn exchange.Conn, name string) {
-	in := &t.often
-	if t.asking.Ask(now, conn) {
-		in = &t.rare
+// turnsOfName is how many of those who wait for one name have a turn of it, and as many of those
+// who ask rarely: the name is asked about when the first of these is next, however many wait.
+const turnsOfName = 8
+
+// with adds who came for a name to those who have a turn of it, unless there are enough.
+func with(ts []nameTurn, one nameTurn) []nameTurn {
+	n := 0
+	for i := range ts {
+		if ts[i].rarely == one.rarely {
+			if n++; n == turnsOfName || ts[i].conn == one.conn {
+				return ts
+			}
+		}
 	}
-	t.of[name] = append(t.of[name], nameTurn{in, in.Add(conn, name)})
+	return append(ts, one)
+}
+
+// asks is the turn of one who comes for a name.
+func (t *nameTurns) asks(now time.Time, conn exchange.Conn) nameTurn {
+	return nameTurn{conn: conn, rarely: t.asking.Ask(now, conn)}
+}
+
+// add has a name asked about in one more turn, unless it has enough.
+func (t *nameTurns) add(name string, one nameTurn) {
+	before := t.of[name]
+	after := with(before, one)
+	if len(after) > len(before) {
+		after[len(before)].at = t.in(one.rarely).Add(one.conn, name)
+		t.of[name] = after
+	}
+}
+
+// in are the turns of those who ask rarely, or often.
+func (t *nameTurns) in(rarely bool) *turns.Fair[exchange.Conn, string] {
+	if rarely {
+		return &t.rare
+	}
+	return &t.often
 }
 
 // drop lets go of a name that is being asked about.
 func (t *nameTurns) drop(name string) {
 	for _, one := range t.of[name] {
-		one.in.Drop(one.at)
+		t.in(one.rarely).Drop(one.at)
 	}
 	delete(t.of, name)
 }
@@ -77,6 +109,7 @@ type question struct {
 	of    *questions
 	waits map[string][]interest.Wait // whom it answers
 	later map[string][]interest.Wait // who came since
+	turns map[string][]nameTurn      // of these, once the next question may be asked
 	// when it stops holding back: the store may take long about another topic of it
 	until time.Time
 	holds bool            // back
@@ -91,10 +124,16 @@ func newQuestions() questions {
 // add has w asked about, with the next question.
 func (qs *questions) add(now time.Time, w interest.Wait) {
 	waits := qs.waits
-	if q := qs.asked[w.Filter]; q != nil {
+	q := qs.asked[w.Filter]
+	if q != nil {
 		waits = q.later
-	} else if qs.turns != nil {
-		qs.turns.add(now, w.Conn, w.Filter)
+	}
+	switch {
+	case qs.turns == nil:
+	case q != nil:
+		q.turns[w.Filter] = with(q.turns[w.Filter], qs.turns.asks(now, w.Conn))
+	default:
+		qs.turns.add(w.Filter, qs.turns.asks(now, w.Conn))
 	}
 	waits[w.Filter] = append(waits[w.Filter], w)
 	qs.n++
@@ -136,7 +175,7 @@ func (qs *questions) ready() bool {
 }
 
 // release lets the next question be asked.
-func (q *question) release(now time.Time) {
+func (q *question) release() {
 	if !q.holds {
 		return
 	}
@@ -146,15 +185,14 @@ func (q *question) release(now time.Time) {
 			delete(q.of.asked, name)
 		}
 	}
-	for name, ws := range q.later {
-		q.of.waits[name] = append(q.of.waits[name], ws...)
-		for i := range ws {
-			if q.of.turns != nil {
-				q.of.turns.add(now, ws[i].Conn, name)
-			}
+	// What this costs grows with the names, and not with who waits: nobody else waits for them.
+	maps.Copy(q.of.waits, q.later)
+	for name, ts := range q.turns {
+		for _, one := range ts {
+			q.of.turns.add(name, one)
 		}
 	}
-	q.later = nil
+	q.later, q.turns = nil, nil
 }
 
 // headQuestions are the joins that wait for heads. Those of topics are kept apart by the store that
@@ -190,7 +228,7 @@ func (h *headQuestions) forget() {
 
 // begin takes at most most names out of those that wait; nil where none is wanted any more.
 func (h *headQuestions) begin(now time.Time, of *questions, most int) *question {
-	q := &question{of: of, waits: make(map[string][]interest.Wait, min(most, len(of.waits))), later: map[string][]interest.Wait{}, until: now.Add(holdBack), holds: true}
+	q := &question{of: of, waits: make(map[string][]interest.Wait, min(most, len(of.waits))), later: map[string][]interest.Wait{}, turns: map[string][]nameTurn{}, until: now.Add(holdBack), holds: true}
 	of.take(q, most, func(name string, ws []interest.Wait) {
 		q.waits[name] = ws
 		of.asked[name] = q
@@ -205,7 +243,7 @@ func (h *headQuestions) begin(now time.Time, of *questions, most int) *question 
 
 // end is called once everybody is answered; what q holds back was let go when the store had
 // answered.
-func (h *headQuestions) end(now time.Time, q *question) {
+func (h *headQuestions) end(q *question) {
 	h.open = slices.DeleteFunc(h.open, func(o *question) bool { return o == q })
 	q.of.open--
 	if t := q.of.turns; t != nil {
@@ -217,14 +255,14 @@ func (h *headQuestions) end(now time.Time, q *question) {
 	for _, ws := range q.waits {
 		q.of.n -= len(ws)
 	}
-	q.release(now)
+	q.release()
 }
 
 // overdue releases what questions hold back that take long.
 func (h *headQuestions) overdue(now time.Time) {
 	for _, q := range h.open {
 		if !now.Before(q.until) {
-			q.release(now)
+			q.release()
 		}
 	}
 }

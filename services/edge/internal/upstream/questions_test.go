@@ -44,11 +44,11 @@ func TestJoinsOfATopicShareQuestions(t *testing.T) {
 	if got := names(other.waits); !slices.Equal(got, []string{"b"}) {
 		t.Fatalf("asked about %v while a is being asked about", got)
 	}
-	j.end(now, other)
+	j.end(other)
 	if len(j.of("s1").waits) != 0 {
 		t.Fatalf("the end of one question let go of another's: %v", j.of("s1").waits)
 	}
-	j.end(now, first)
+	j.end(first)
 	if got := subs(j.begin(now, j.of("s1"), 10), "a"); !slices.Equal(got, []uint32{3, 5}) {
 		t.Fatalf("the next question is of %v", got)
 	}
@@ -80,11 +80,11 @@ func TestAQuestionThatTakesLongHoldsNobodyBack(t *testing.T) {
 		t.Fatalf("the second question is of %v", got)
 	}
 	j.of("s1").add(now, interest.Wait{Filter: "a", Sub: 2})
-	j.end(now, slow) // which holds nothing back any more, and so lets nothing go
+	j.end(slow) // which holds nothing back any more, and so lets nothing go
 	if len(j.of("s1").waits) != 0 {
 		t.Fatal("the end of the first let go of what the second holds back")
 	}
-	j.end(now, second)
+	j.end(second)
 	if len(j.of("s1").waits["a"]) != 1 || len(j.open) != 0 || len(j.of("s1").asked) != 0 {
 		t.Fatalf("left: %+v", j)
 	}
@@ -126,13 +126,13 @@ func TestWhoJoinsOneFilterComesInBetween(t *testing.T) {
 	for n := range 10 { // those who are asked for now wait for the end of it
 		j.filters.add(now, interest.Wait{Conn: conn(0, uint32(n)), Filter: "b/+"})
 	}
-	j.end(now, one)
+	j.end(one)
 	next := j.begin(now, &j.filters, filtersAtATime)
 	if got := names(next.waits); len(got) != 1 || len(next.waits["b/+"]) != 10 {
 		t.Fatalf("asked about %v", got)
 	}
 	for _, q := range []*question{next, many} {
-		j.end(now, q)
+		j.end(q)
 	}
 	for asked := 0; asked < 1000-1-filtersAtATime; {
 		q := j.begin(now, &j.filters, filtersAtATime)
@@ -140,7 +140,7 @@ func TestWhoJoinsOneFilterComesInBetween(t *testing.T) {
 			t.Fatalf("%d of them are forgotten", len(j.filters.waits))
 		}
 		asked += len(q.waits)
-		j.end(now, q)
+		j.end(q)
 	}
 	if j.filters.left()+len(j.open) > 0 || j.filters.ready() {
 		t.Errorf("left: %+v", j.filters)
@@ -185,7 +185,7 @@ func TestWhoAsksRarelyIsAskedForAtOnce(t *testing.T) {
 			for _, ws := range q.waits {
 				answered += uint32(len(ws))
 			}
-			j.end(now, q)
+			j.end(q)
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			switch rapid.SampledFrom([]string{"often", "often", "often", "rare", "end", "time"}).Draw(t, "step") {
@@ -239,14 +239,59 @@ func TestNamesThatOthersAskedAboutAreNotKept(t *testing.T) {
 		if q := j.begin(now, &j.filters, filtersAtATime); len(q.waits) != 1 {
 			t.Fatalf("asked about %v", names(q.waits))
 		} else {
-			j.end(now, q)
+			j.end(q)
 		}
 	}
 	if n := j.filters.turns.often.Len(); n != 1 { // what a has under way
 		t.Errorf("%d are kept", n)
 	}
-	if j.end(now, dear); j.filters.left() != 0 {
+	if j.end(dear); j.filters.left() != 0 {
 		t.Errorf("left: %+v", j.filters)
+	}
+}
+
+// However many join one filter while it is being asked about: the next question is of them all, and
+// what they cost the goroutine in one go does not grow with them. One who has many subscriptions
+// with it has one turn, and leaves the others to others.
+func TestVeryManyWhoJoinAFilterHaveFewTurns(t *testing.T) {
+	const n = 100_000
+	for _, asked := range []bool{true, false} {
+		j, now := newHeadQuestions(), time.Now()
+		often := []exchange.Conn{conn(0, 1), conn(0, 2)}
+		j.asksOften(now, often...)
+		came := 0
+		add := func(c exchange.Conn) {
+			j.filters.add(now, interest.Wait{Conn: c, Filter: "news/#"})
+			came++
+		}
+		var first *question
+		if asked {
+			add(conn(1, 0))
+			first, came = j.begin(now, &j.filters, filtersAtATime), 0
+		}
+		for range n {
+			add(often[0])
+		}
+		add(often[1])
+		for i := range uint32(n) {
+			add(conn(0, 3+i))
+		}
+		if first != nil {
+			first.release()
+		}
+		if ts := j.filters.turns.of["news/#"]; len(ts) != len(often)+turnsOfName {
+			t.Errorf("asked about before: %v: %d turns", asked, len(ts))
+		}
+		next := j.begin(now, &j.filters, filtersAtATime)
+		if next == nil || len(next.waits["news/#"]) != came {
+			t.Fatalf("asked about before: %v: not all of %d are asked for", asked, came)
+		}
+		if j.end(next); first != nil {
+			j.end(first)
+		}
+		if j.filters.left()+len(j.open) > 0 {
+			t.Errorf("asked about before: %v: left: %+v", asked, j.filters)
+		}
 	}
 }
 
