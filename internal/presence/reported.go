@@ -170,7 +170,7 @@ func (r *Reporter) endWalk(f *reported, loop int, walk uint64) {
 }
 
 // membersOfStep is how many members one step looks at, whether they have left.
-const membersOfStep = 512
+const membersOfStep = 32
 
 // walkEnd looks for members that a loop did not report in its walk. It goes from the last to the
 // first: what takes the place of one that goes was looked at, or came since and was reported. A

@@ -32,6 +32,7 @@ type members struct {
 	reporter *presence.Reporter
 	told     walk.FIFO[told] // not taken in yet
 	working  bool            // reporting is among the work
+	turn     bool            // the reporter's, if it has something to do
 
 	waiting             atomic.Int64 // changes
 	missed              atomic.Bool
@@ -50,15 +51,19 @@ func (ms *members) serve(cfg *Config, loops int) {
 
 // changesOfStep is how many changes one step takes in; one that ends a connection is looked for in
 // every filter.
-const changesOfStep = 256
+const changesOfStep = 32
 
 // told are changes that a loop told of.
 type told struct {
-	loop    int
+	loop    int // walkAgain: what loops told since could not be kept
 	changes []presence.Change
 }
 
-// tell takes in what a loop tells of members. Any goroutine may call it.
+// walkAgain has loops walk over all members.
+const walkAgain = -1
+
+// tell takes in what a loop tells of members. What there is no room for is made good for by one
+// walk, which begins once there is room: behind all that waits already. Any goroutine may call it.
 func (ms *members) tell(loop uint16, changes []presence.Change) {
 	n := int64(len(changes))
 	if ms.waiting.Add(n) <= changesWaiting {
@@ -67,22 +72,25 @@ func (ms *members) tell(loop uint16, changes []presence.Change) {
 	}
 	ms.waiting.Add(-n)
 	if !ms.missed.Swap(true) {
-		ms.ops.Do(func() {
-			ms.missed.Store(false)
-			ms.walks.Add(1)
-			ms.reporter.Walk(func(string) bool { return true })
-		})
+		ms.ops.Do(func() { ms.told.Push(told{loop: walkAgain}) })
 	}
 }
 
 // step takes in some changes, in the order in which they were told, or goes on with what takes
-// long; it reports whether there is more.
+// long, in turns; it reports whether there is more.
 func (ms *members) step() (more bool) {
-	if ms.told.Len() == 0 {
+	if ms.turn = !ms.turn; ms.told.Len() == 0 || ms.turn && ms.reporter.Working() {
 		ms.reporter.Step()
 		return ms.works()
 	}
 	t, n, cost := ms.told.Peek(), 0, 0
+	if t.loop == walkAgain {
+		ms.told.Pop()
+		ms.missed.Store(false)
+		ms.walks.Add(1)
+		ms.reporter.Walk(func(string) bool { return true })
+		return ms.works()
+	}
 	for ; n < len(t.changes) && cost < changesOfStep; n++ {
 		if cost++; t.changes[n].Kind == presence.Ended {
 			cost += ms.reporter.Stats().Filters / 8
@@ -132,12 +140,10 @@ func (m *Mesh) lease(l *meshv1.PresenceLease) {
 // reporting is what takes long of the members.
 type reporting struct{ m *Mesh }
 
-// Step implements turns.Job.
+// Step implements turns.Job. What comes out is sent once the slice is over: many changes in a frame.
 func (j reporting) Step() (done bool) {
-	m := j.m
-	m.members.working = m.members.step()
-	m.sendReports()
-	return !m.members.working
+	j.m.members.working = j.m.members.step()
+	return !j.m.members.working
 }
 
 // reportMembers sends what there is to be told, and has go on what takes long.
@@ -146,10 +152,6 @@ func (m *Mesh) reportMembers() {
 		m.members.working = true
 		m.work.Add(reporting{m})
 	}
-	m.sendReports()
-}
-
-func (m *Mesh) sendReports() {
 	frames, commands := m.members.report(m.now)
 	for _, c := range commands {
 		m.Post(uint16(c.Loop), exchange.WatchMembers{Filter: c.Filter, Walk: c.Walk})
