@@ -158,9 +158,9 @@ func (r *Reporter) Advance(now time.Time) {
 // Working reports whether Step has something to do.
 func (r *Reporter) Working() bool { return len(r.tasks) > 0 }
 
-// Step does some of what takes long, the snapshots of streams and the ends of walks: about 0.1 ms of
-// it at most, but for pauses of the garbage collector. Its callers call Step again until Working is
-// false, and may call anything in between.
+// Step does some of what takes long, the snapshots of streams and the ends of walks: about 0.1 ms
+// of it at most, but for pauses of the garbage collector. Its callers call Step again until Working
+// is false, and may call anything in between.
 func (r *Reporter) Step() {
 	if len(r.tasks) == 0 {
 		return

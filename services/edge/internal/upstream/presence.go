@@ -140,7 +140,8 @@ func (m *Mesh) lease(l *meshv1.PresenceLease) {
 // reporting is what takes long of the members.
 type reporting struct{ m *Mesh }
 
-// Step implements turns.Job. What comes out is sent once the slice is over: many changes in a frame.
+// Step implements turns.Job. What comes out is sent once the slice is over: many changes in a
+// frame.
 func (j reporting) Step() (done bool) {
 	j.m.members.working = j.m.members.step()
 	return !j.m.members.working

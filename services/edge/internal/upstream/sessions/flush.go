@@ -47,8 +47,8 @@ func (b *batch) full() bool { return len(b.units) == writesInABatch || b.size >=
 // flushedOfStep is how many sessions one step of a flush looks at: a quarter of a millisecond.
 const flushedOfStep = 512
 
-// Of those that wait for an owner, so many are looked at now and then, whether they are another's by
-// now; where some are, the next ones at once.
+// Of those that wait for an owner, so many are looked at now and then, whether they are another's
+// by now; where some are, the next ones at once.
 const (
 	lookEvery = scanEvery
 	lookMost  = writesInABatch

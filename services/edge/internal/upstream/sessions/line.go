@@ -11,9 +11,9 @@ import (
 // costs the same however many wait. The zero line is empty.
 type line struct {
 	later  *byDue
-	hurry  []*byDue // due whatever they say
+	hurry  []*byDue           // due whatever they say
 	behind map[string]*behind // by owner
-	looked time.Time // when those behind owners were looked at
+	looked time.Time          // when those behind owners were looked at
 }
 
 // behind are sessions that wait until their owner takes another write.
@@ -80,8 +80,8 @@ func (l *line) goOn(owner string) {
 	l.look(owner, writesInABatch, func(*session) bool { return true })
 }
 
-// look looks at some that wait for an owner, and has those be due for which goes is true; it reports
-// whether there were any.
+// look looks at some that wait for an owner, and has those be due for which goes is true; it
+// reports whether there were any.
 func (l *line) look(owner string, most int, goes func(*session) bool) (some bool) {
 	q := l.behind[owner]
 	if q == nil {
