@@ -54,7 +54,7 @@ func TestAFlushIsCutIntoSteps(t *testing.T) {
 // However many sessions wait for an owner that takes no more: they go on as soon as they are
 // another's, as fast as that one takes them, though only some of them are.
 func TestSessionsGoOnOnceTheyAreAnothers(t *testing.T) {
-	const n = 100_000
+	const n = 50_000
 	in(t, func(b *bench) {
 		b.writeTime = 5 * time.Second
 		moved := false
@@ -72,7 +72,8 @@ func TestSessionsGoOnOnceTheyAreAnothers(t *testing.T) {
 			if waits := b.line.behind["slow"]; len(b.dirty) != n-writesAtATime*writesInABatch || waits.Len() != len(b.dirty) {
 				t.Errorf("%d are to be written", len(b.dirty))
 			}
-			moved, b.writeTime = true, time.Millisecond
+			moved = true
+			b.set(func() { b.writeTime = time.Millisecond })
 		})
 		pass(time.Second)
 		b.do(func() {

@@ -101,7 +101,9 @@ func (b *bench) AttachSession(_ context.Context, req *meshv1.AttachSessionReques
 }
 
 func (b *bench) WriteCursors(_ context.Context, req *meshv1.WriteCursorsRequest) (resp *meshv1.WriteCursorsResponse, err error) {
-	pass(b.writeTime)
+	var takes time.Duration
+	b.locked(func() { takes = b.writeTime })
+	pass(takes)
 	b.locked(func() {
 		if b.away {
 			err = code.New(wirev1.Code_CODE_UNAVAILABLE, "away")
