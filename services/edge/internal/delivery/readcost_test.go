@@ -8,10 +8,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// missed has so many clients each subscribe to as many topics of their own, with a message each that
-// they missed, and then one more with one such topic. It says how many milliseconds of virtual time
-// pass until all of the clients, and the last one, have theirs, where reads are answered at once and
-// --catchup-rate is 600.
+// missed has so many clients each subscribe to as many topics of their own, with a message each
+// that they missed, and then one more with one such topic. It says how many milliseconds of virtual
+// time pass until all of the clients, and the last one, have theirs, where reads are answered at
+// once and --catchup-rate is 600.
 func missed(t *testing.T, clients, topics int) (all, last int) {
 	t.Helper()
 	w := newWorld(t, Limits{ReplayPace: 600})

@@ -176,8 +176,8 @@ func (l *Loop) goOnAt(slot uint32) bool {
 	return true
 }
 
-// setAlarm has the loop turn as soon as the next period has begun, and release what was put off. One
-// that is set already stays, also where it has gone off and was not looked at yet.
+// setAlarm has the loop turn as soon as the next period has begun, and release what was put off.
+// One that is set already stays, also where it has gone off and was not looked at yet.
 func (l *Loop) setAlarm() {
 	if l.off.alarmAt > 0 {
 		return
