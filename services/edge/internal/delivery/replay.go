@@ -395,7 +395,7 @@ func (r *replayer) read(t *state.Track, from uint64, size int) {
 	r.hub.tracks.More(t).Asked, t.Reading = from, true
 	if r.reads.Wait(&ts.Reads, from, t.Ref()) {
 		r.hub.stats.LogReads++
-		r.pace.Spend(replay.ReadCost)
+		r.pace.Spend(replay.ReadCost(t.Conn.Tracks.Len()))
 		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.Name()), t.Epoch, from, 0, size)
 	}
 }

@@ -158,7 +158,7 @@ func (g *game) quiet() {
 		for _, p := range g.all {
 			more = p != nil && p.move() || more
 		}
-		if len(g.l.deferred) > 0 { // until the next period
+		if g.l.off.any() { // until the next period
 			<-time.After(time.Millisecond) // in the bubble's time
 			g.l.release()
 			more = true
@@ -197,7 +197,7 @@ func (g *game) answers() {
 		if g.good.move(); g.good.pongs == g.good.pings {
 			return
 		}
-		if len(g.l.deferred) > 0 {
+		if g.l.off.any() {
 			<-time.After(time.Millisecond) // in the bubble's time
 			g.l.release()
 		}

@@ -64,10 +64,11 @@ func (s *largeParts) drop(slot uint32) {
 }
 
 // countPart brings the large parts up to date with one connection's, and says how much the parts of
-// its address take; 0: its own is small, or counts for no address.
+// its address take; 0: its own is small, or counts for no address. What begins with whole frames or
+// records waits for the edge, and is no part: there is no more of it than one read brings.
 func (l *Loop) countPart(slot uint32, p *peer) (ofAddress int) {
 	n := p.parts()
-	if n <= smallRest {
+	if n <= smallRest || p.fed {
 		l.peers.large.drop(slot)
 		return 0
 	}
@@ -89,7 +90,7 @@ func (l *Loop) refuseLargePart(slot uint32, p *peer) bool {
 	ofAddress := l.countPart(slot, p)
 	why := noFrameRoom
 	switch {
-	case p.parts() <= smallRest:
+	case p.parts() <= smallRest || p.fed:
 		return false
 	case l.peers.kept > l.cfg.FrameMemory:
 	case ofAddress > max(l.cfg.FrameMemory/addressParts, 2*l.cfg.Limits.MaxFrame):

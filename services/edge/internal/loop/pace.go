@@ -91,10 +91,14 @@ func (l *Loop) unpause() {
 }
 
 // readRoom is where a connection is read to: no more of it than its bucket has in an eighth of a
-// second.
+// second, and no more than each may keep once what was read before takes much of --frame-memory.
 func (l *Loop) readRoom() []byte {
+	n := len(l.buf)
 	if r := l.cfg.Rates.Bytes; r > 0 {
-		return l.buf[:min(len(l.buf), max(r/8, kib))]
+		n = min(n, max(r/8, kib))
 	}
-	return l.buf
+	if l.peers.kept > l.cfg.FrameMemory/addressParts {
+		n = min(n, smallRest)
+	}
+	return l.buf[:n]
 }

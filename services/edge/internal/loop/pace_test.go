@@ -22,7 +22,7 @@ func paced(t *testing.T, r Rates) (l *Loop, fast, neighbour *client, pass func(t
 	l.cfg.Rates = r
 	return l, both[0], both[1], func(d time.Duration) {
 		passes(l, d)
-		for l.turn() || len(l.deferred) > 0 {
+		for l.turn() || l.off.any() {
 			l.release()
 		}
 	}

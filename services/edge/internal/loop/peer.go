@@ -21,7 +21,7 @@ type peer struct {
 	hungUp    bool   // the peer sends no more, so that reading goes on to the end
 	fed       bool   // rest may hold a whole frame, or secure a whole record
 	reading   bool   // in loop.reads
-	deferred  bool   // in loop.deferred, and so not in reads
+	deferred  bool   // put off or paused, and so not in reads
 	flushing  bool   // in loop.flushes
 	stalled   bool   // in loop.stalled
 	shut      bool   // the edge sends no more
@@ -272,13 +272,12 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	if used > 0 || p.rest == nil {
 		l.peers.keep(p, b[used:])
 	}
-	if l.refuseLargePart(slot, p) {
-		return true
-	}
 	if !more || used == len(b) {
+		l.refuseLargePart(slot, p)
 		return true
 	}
 	p.fed = true
+	l.countPart(slot, p)
 	if !l.hub.Status(slot).Hold {
 		l.goOn(slot, p)
 	}

@@ -63,14 +63,15 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 		return false
 	}
 	l.peers.putSealed(s, 0, b)
-	l.countPart(slot, p)
 	switch {
 	case n > 0 && goesOn:
 		p.fed = true // its share is used up
 	case n == 0 && len(b) > 0:
 		l.hub.RecordBegun(slot)
 		l.refuseLargePart(slot, p)
+		return goesOn
 	}
+	l.countPart(slot, p)
 	return goesOn
 }
 

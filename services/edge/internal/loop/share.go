@@ -3,13 +3,15 @@ package loop
 import (
 	"math"
 	"time"
+
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Each connection has a share of its loop: as many frames and as many KiB in a millisecond, and a
 // frame that causes more work than a short one counts for as many as that takes. Without that, one
 // that floods would have its loop handle frames on a whole core, and its neighbours wait for a loop
-// that never sleeps. Who has used its share is not read for the rest of the millisecond: then its
-// socket fills, and TCP holds its client back.
+// that never sleeps. Who has used its share is not read for the rest of the millisecond, or for
+// longer beside live messages: then its socket fills, and TCP holds its client back.
 const (
 	share  = feedBudget
 	period = int64(time.Millisecond)
@@ -32,14 +34,42 @@ const (
 	emptyRecordUnits = 10
 )
 
-// Who has used its share, and has more, waits for one of the next periods: so many such connections
-// go on in a period, which is a quarter of it, or fewer where messages wait to be delivered. None
-// is put off for more than about longestWait periods for the sake of others.
+// Who has used its share, and has more, waits for one of the next periods. On a loop that is quiet
+// it is the next one, for all of them. Beside live messages so many go on in a period, which is a
+// quarter of it, or fewer where messages wait to be delivered: addresses take turns, with one
+// connection each. As many go on in any case that all would within about longestWait periods.
 const (
 	floods      = 4
 	floodsBusy  = 2
 	longestWait = 64
+	// quietAfter so long without a live message a loop is quiet.
+	quietAfter = int64(100 * time.Millisecond)
+	// looksPerPlace bounds how many are looked at in a period for each that may go on: who still
+	// owes some of a share takes no place.
+	looksPerPlace = 4
 )
+
+// putOff is who has used its share. The zero value is ready.
+type putOff struct {
+	fresh   []uint32 // slots, since the last release
+	turns   walk.Turns[payer, waiting]
+	quietAt int64 // when the loop is quiet, if no live message comes before
+	alarmAt int64 // when the next period begins; 0: nobody waits for it
+}
+
+// payer takes turns with others: an address, or where that is exempt a connection.
+type payer struct {
+	address string
+	slot    uint32 // where there is no address
+}
+
+type waiting struct {
+	payer
+	at uint32 // its slot
+}
+
+// any reports whether somebody waits for a next period.
+func (o *putOff) any() bool { return len(o.fresh) > 0 || o.turns.Len() > 0 }
 
 // remainingShare is what the connection has of its share. What it took beyond it is taken off the
 // next ones.
@@ -69,40 +99,102 @@ func (l *Loop) goOn(slot uint32, p *peer) {
 	}
 	p.deferred = true
 	l.stats.Deferred++
-	if l.deferred = append(l.deferred, slot); len(l.deferred) == 1 {
-		l.setAlarm()
-	}
+	l.off.fresh = append(l.off.fresh, slot)
+	l.setAlarm()
 }
 
-// release goes on with those that were put off for longest; the others wait for the next period.
+// quiet reports whether no live message was taken for a while, and none waits.
+func (l *Loop) quiet() bool { return l.now() >= l.off.quietAt && !l.deliveries() }
+
+// release goes on with all that were put off, or with those whose turn it is; the others wait for
+// the next period.
 func (l *Loop) release() {
-	n := floods
-	if l.deliveries() {
-		n = floodsBusy
+	if l.quiet() {
+		l.off.fresh = l.goOnWith(l.off.fresh)
+		for w, ok := l.off.turns.Pop(); ok; w, ok = l.off.turns.Pop() {
+			l.goOnAt(w.at)
+		}
+		return
 	}
-	n = min(max(n, len(l.deferred)/longestWait), len(l.deferred))
-	l.goOnWith(l.deferred[:n])
-	if l.deferred = l.deferred[:copy(l.deferred, l.deferred[n:])]; len(l.deferred) > 0 {
+	l.lineUp()
+	places := floods
+	if l.deliveries() {
+		places = floodsBusy
+	}
+	places = max(places, l.off.turns.Len()/longestWait)
+	l.period = l.periodAt(l.now())
+	for looks := looksPerPlace * places; looks > 0 && places > 0; looks-- {
+		w, ok := l.off.turns.Pop()
+		if !ok {
+			return
+		}
+		if p := l.peers.get(w.at); p.open() && l.remainingShare(p) <= 0 {
+			l.off.turns.Push(w.payer, w)
+		} else if l.goOnAt(w.at) {
+			places--
+		}
+	}
+	if l.off.any() {
 		l.setAlarm()
 	}
 }
 
-// goOnWith has connections read again. One that has ended meanwhile, or whose slot is another's
-// now, finds nothing to read.
+// lineUp has those that were put off since the last release take turns with others.
+func (l *Loop) lineUp() {
+	for _, slot := range l.off.fresh {
+		p := l.peers.get(slot)
+		if !p.open() {
+			p.deferred = false
+			continue
+		}
+		w := waiting{payer{address: l.partOrigin(slot)}, slot}
+		if w.address == "" {
+			w.payer.slot = slot
+		}
+		l.off.turns.Push(w.payer, w)
+	}
+	l.off.fresh = l.off.fresh[:0]
+}
+
+// goOnWith has connections read again.
 func (l *Loop) goOnWith(slots []uint32) []uint32 {
 	for _, slot := range slots {
-		p := l.peers.get(slot)
-		p.deferred = false
-		if p.open() && (p.readable || p.fed) {
-			l.wantRead(slot, p)
-		}
+		l.goOnAt(slot)
 	}
 	return slots[:0]
 }
 
-// setAlarm has release called as soon as the next period has begun.
+// goOnAt has a connection read again, and reports whether it is. One that has ended meanwhile, or
+// whose slot is another's now, may have nothing to read.
+func (l *Loop) goOnAt(slot uint32) bool {
+	p := l.peers.get(slot)
+	p.deferred = false
+	if !p.open() || !p.readable && !p.fed {
+		return false
+	}
+	l.wantRead(slot, p)
+	return true
+}
+
+// setAlarm has the loop turn as soon as the next period has begun, and release what was put off.
+// One that is set already stays, also where it has gone off and was not looked at yet.
 func (l *Loop) setAlarm() {
-	if l.poller.SetAlarm(period-l.now()%period) != nil {
+	if l.off.alarmAt > 0 {
+		return
+	}
+	now := l.now()
+	after := period - now%period
+	if l.poller.SetAlarm(after) != nil {
 		l.stats.PollErrors++
+		return
+	}
+	l.off.alarmAt = now + after
+}
+
+// heedAlarm goes by the clock: what the poller says of an alarm may be of one before.
+func (l *Loop) heedAlarm() {
+	if l.off.alarmAt > 0 && l.now() >= l.off.alarmAt {
+		l.off.alarmAt = 0
+		l.release()
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"math"
+	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
 // flooding has a connection that has sent so many Pings with one write, and one that has sent
@@ -46,7 +50,7 @@ func TestWhoFloodsGetsItsShareAndNeighboursComeInBetween(t *testing.T) {
 			t.Fatalf("%d frames in %d periods", got, n+1)
 		}
 		// Go's poller leaves open whether the flood has ended, and the next period sees.
-		if deferred := len(l.deferred) > 0; deferred != (n+1 < periods) && testPoller.Chosen() != PollerNet {
+		if deferred := l.off.any(); deferred != (n+1 < periods) && testPoller.Chosen() != PollerNet {
 			t.Fatalf("period %d: deferred %v", n, deferred)
 		}
 		next()
@@ -95,7 +99,7 @@ func TestAShareIsOfWorkToo(t *testing.T) {
 	done := func() uint64 { return l.hub.Frames() - began - pings }
 	for done() < acks {
 		before := done()
-		turnUntil(t, l, "the share is used", func() bool { return len(l.deferred) > 0 || done() == acks })
+		turnUntil(t, l, "the share is used", func() bool { return l.off.any() || done() == acks })
 		if did := done() - before; did > 2 {
 			t.Fatalf("%d frames in a period", did)
 		}
@@ -115,8 +119,8 @@ func TestAShareIsOfWorkToo(t *testing.T) {
 // Who ends while it is put off is gone as ever, and the next one in its slot is read as ever.
 func TestConnectionsEndWhilePutOff(t *testing.T) {
 	l, flood, neighbour, next := flooding(t, 2*share)
-	turnUntil(t, l, "it is put off", func() bool { return len(l.deferred) == 1 })
-	slot := l.deferred[0]
+	turnUntil(t, l, "it is put off", func() bool { return len(l.off.fresh) == 1 })
+	slot := l.off.fresh[0]
 	// a reset: nothing is left to read
 	_ = flood.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0)
 	_ = flood.Close()
@@ -125,7 +129,7 @@ func TestConnectionsEndWhilePutOff(t *testing.T) {
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
 	turnUntil(t, l, "another has the slot", func() bool { return l.peers.get(slot).open() })
 	next()
-	turnUntil(t, l, "it is read", func() bool { return !l.turn() && l.hub.Stats().Connections == 2 && len(l.deferred) == 0 })
+	turnUntil(t, l, "it is read", func() bool { return !l.turn() && l.hub.Stats().Connections == 2 && !l.off.any() })
 	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
 	neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
 	turnUntil(t, l, "Ping was read", func() bool { return l.hub.Stats().Frames == 4+share+2 })
@@ -147,49 +151,151 @@ func TestWhoFloodsIsReadToTheEnd(t *testing.T) {
 	eventually(t, "it was counted", func() bool { return l.Stats().Deferred > 0 })
 }
 
-// Of many that have used their share some go on in a period, in turns, and nobody is put off for
-// long.
-func TestThoseWhoFloodGoOnInTurns(t *testing.T) {
-	l, _ := byHand(t, poll.ModeWrite)
-	const conns = floods + floodsBusy + 2
-	subscribed(t, l, conns)
-	order := func() (all []uint32) {
-		all = append(all, l.reads...)
-		l.reads = l.reads[:0]
-		for _, slot := range all {
-			l.peers.get(slot).reading = false
-		}
-		return all
-	}
-	for slot := range uint32(conns) {
+// putOffAll has each of the first so many connections use its share, and have more.
+func putOffAll(l *Loop, conns uint32) {
+	for slot := range conns {
 		p := l.peers.get(slot)
 		l.remainingShare(p)
 		p.readable = true
-		l.spend(p, share)
+		l.spend(p, l.remainingShare(p))
 		l.goOn(slot, p)
 	}
-	if l.release(); len(l.reads) != floods || len(l.deferred) != conns-floods {
-		t.Fatalf("%d go on, %d wait", len(l.reads), len(l.deferred))
+}
+
+// goingOn is who is to be read, and isn't.
+func goingOn(l *Loop) (all []uint32) {
+	all = append(all, l.reads...)
+	l.reads = l.reads[:0]
+	for _, slot := range all {
+		l.peers.get(slot).reading = false
 	}
-	first := order()
+	return all
+}
+
+// beside has a loop whose turns are the test's, with so many connections, to which live messages
+// come, and whose periods are counted by next.
+func beside(t *testing.T, conns int) (l *Loop, mesh *upstreamtest.Mesh, next func()) {
+	t.Helper()
+	l, mesh = byHand(t, poll.ModeWrite)
+	subscribed(t, l, conns)
+	number := l.periodAt(l.now()) + 1
+	l.periodAt = func(int64) uint16 { return number }
+	l.period = number
+	l.off.quietAt = math.MaxInt64
+	return l, mesh, func() { number++ }
+}
+
+// Beside live messages some of those that have used their share go on in a period, in turns, and
+// nobody is put off for long.
+func TestThoseWhoFloodGoOnInTurns(t *testing.T) {
+	const conns = floods + floodsBusy + 2
+	l, _, next := beside(t, conns)
+	putOffAll(l, conns)
+	next()
+	l.release()
+	first := goingOn(l)
+	if len(first) != floods || l.off.turns.Len() != conns-floods {
+		t.Fatalf("%d go on, %d wait", len(first), l.off.turns.Len())
+	}
 	l.flushes = append(l.flushes, 0) // something waits to be sent
-	if l.release(); len(l.reads) != floodsBusy {
-		t.Fatalf("%d go on beside messages that wait", len(l.reads))
+	l.release()
+	second := goingOn(l)
+	if len(second) != floodsBusy {
+		t.Fatalf("%d go on beside messages that wait", len(second))
 	}
-	all := slices.Concat(first, order())
-	for i, slot := range all {
+	for i, slot := range slices.Concat(first, second) {
 		if slot != uint32(i) {
-			t.Fatalf("they go on in the order %v", all)
+			t.Fatalf("they go on in the order %v %v", first, second)
 		}
 	}
-	l.flushes, l.deferred = l.flushes[:0], l.deferred[:0]
-	for range 2 * floods * longestWait {
-		l.deferred = append(l.deferred, 0)
+	l.flushes = l.flushes[:0]
+	const many = 2 * floods * longestWait
+	for l.off.turns.Len() < many {
+		l.off.turns.Push(payer{slot: 1}, waiting{payer{slot: 1}, 1})
 	}
-	if l.release(); len(l.deferred) != 2*floods*longestWait-2*floods {
-		t.Fatalf("%d wait", len(l.deferred))
+	if l.release(); len(l.off.fresh) > 0 || l.off.turns.Len() < many-looksPerPlace*2*floods || l.off.turns.Len() > many-2*floods {
+		t.Fatalf("%d of %d wait", l.off.turns.Len(), many)
 	}
-	l.deferred = l.deferred[:0]
+}
+
+// On a loop without live messages all go on in the next period, be they in line already.
+func TestAllGoOnWhereTheLoopIsQuiet(t *testing.T) {
+	const conns = 2 * floods
+	l, mesh, next := beside(t, conns)
+	putOffAll(l, conns)
+	next()
+	l.release()
+	if n := len(goingOn(l)); n != floods {
+		t.Fatalf("%d go on beside live messages", n)
+	}
+	l.off.quietAt = l.now()
+	l.release()
+	if n := len(goingOn(l)); n != conns-floods || l.off.any() {
+		t.Fatalf("%d go on", n)
+	}
+	mesh.Send("room/1", "hi")
+	if l.takeMail(); l.quiet() || l.off.quietAt < l.clock.at+quietAfter {
+		t.Fatal("it is quiet after a live message")
+	}
+}
+
+// An address with very many connections that flood goes on with as many of them in a period as
+// there are places left by an address with one.
+func TestThoseWhoFloodTakeTurnsByAddress(t *testing.T) {
+	const flooders = 250
+	l, _, next := beside(t, flooders+1)
+	for slot := range uint32(flooders + 1) {
+		l.peers.setClient(slot, netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + slot/flooders)}).As16())
+	}
+	putOffAll(l, flooders+1)
+	for i := range 100 {
+		next()
+		l.release()
+		all := goingOn(l)
+		if len(all) != floods || !slices.Contains(all, flooders) {
+			t.Fatalf("%v go on in period %d", all, i)
+		}
+		for _, slot := range all {
+			p := l.peers.get(slot)
+			l.spend(p, l.remainingShare(p))
+			l.goOn(slot, p)
+		}
+	}
+}
+
+// Who owes some of its next shares takes no place of one who does not.
+func TestWhoOwesTakesNoPlace(t *testing.T) {
+	const conns = 2 * floods
+	l, _, next := beside(t, conns)
+	putOffAll(l, conns)
+	for slot := range uint32(floods) {
+		l.spend(l.peers.get(slot), share)
+	}
+	for _, want := range [][]uint32{{4, 5, 6, 7}, {0, 1, 2, 3}} {
+		next()
+		l.release()
+		if all := goingOn(l); !slices.Equal(all, want) {
+			t.Fatalf("%v go on, want %v", all, want)
+		}
+	}
+	if l.off.any() {
+		t.Fatal("somebody waits")
+	}
+}
+
+// An alarm that has gone off and was not looked at is not lost where it is set again.
+func TestAnAlarmThatWentOffIsNotLost(t *testing.T) {
+	l, _ := byHand(t, poll.ModeWrite)
+	subscribed(t, l, 1)
+	putOffAll(l, 1)
+	due := l.off.alarmAt
+	for l.now() < due {
+		runtime.Gosched()
+	}
+	l.setAlarm() // as work does where the hub is paced
+	if l.poll(); l.off.any() || l.off.alarmAt != 0 {
+		t.Fatal("it is lost")
+	}
 }
 
 // Reading has half its time in a turn where messages wait, be it in the mailbox, in the hub or for
@@ -238,7 +344,7 @@ func TestAShareIsOfReadsToo(t *testing.T) {
 	l, drip, _, _ := flooding(t, 0)
 	before := l.stats.Reads
 	ping := frameOf(t, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
-	for i := 0; len(l.deferred) == 0; i++ {
+	for i := 0; !l.off.any(); i++ {
 		if i > share {
 			t.Fatalf("%d reads", l.stats.Reads-before)
 		}
@@ -304,7 +410,7 @@ func TestAShareIsOfRecordsToo(t *testing.T) {
 	}
 	for before := l.stats.Records; l.stats.Records-before < records; period++ {
 		opened := l.stats.Records
-		turnUntil(t, l, "its share is used", func() bool { return len(l.deferred) > 0 || l.stats.Records-before == records })
+		turnUntil(t, l, "its share is used", func() bool { return l.off.any() || l.stats.Records-before == records })
 		for range 10 {
 			l.turn()
 		}

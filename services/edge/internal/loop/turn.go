@@ -57,7 +57,7 @@ type loopState struct {
 	mailAt    int
 	joins     walk.FIFO[exchange.Event] // exchange.Joined that were taken and let others go first
 	reads     []uint32                  // slots with something to read
-	deferred  []uint32                  // slots that are not read before the next period
+	off       putOff                    // who is not read before one of the next periods
 	period    uint16                    // the present one, as of the last reads
 	spent     int                       // of shares, in all
 	flushes   []uint32                  // slots with something to write
@@ -154,15 +154,14 @@ func (l *Loop) poll() {
 		switch e := &l.events[i]; e.Slot {
 		case poll.SlotListener:
 			l.accepts = !l.deaf && !l.waits
-		case poll.SlotWaker:
+		case poll.SlotWaker, poll.SlotAlarm:
 		case poll.SlotTicker:
 			l.tick()
-		case poll.SlotAlarm:
-			l.release()
 		default:
 			l.happened(e)
 		}
 	}
+	l.heedAlarm()
 }
 
 // tick samples the lag: from when the tick was due to now.
@@ -223,6 +222,9 @@ func (l *Loop) takeMail() (something bool) {
 				}
 				break
 			}
+			n += l.hub.Event(e)
+		case exchange.Live:
+			l.off.quietAt = l.clock.at + quietAfter
 			n += l.hub.Event(e)
 		default:
 			n += l.hub.Event(e)

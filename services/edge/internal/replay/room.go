@@ -34,9 +34,15 @@ func (r Room) In(window, unacked uint32) Room {
 	return Room{Some: r.Some && free > 0, Enough: r.Enough && free >= max(1, window/2)}
 }
 
-// ReadCost is what a read of a log counts for, in messages: the edge, NATS and a store work about
-// 35 µs for one, whatever it brings.
-const ReadCost = 64
+// ReadCost is what a read of a log counts for, in messages, for a connection with so many
+// positions: the edge, NATS and a store work about 35 µs for one, whatever it brings. Who has few
+// positions asks for few reads.
+func ReadCost(positions int) int {
+	if positions <= usual {
+		return 16
+	}
+	return 64
+}
 
 const (
 	// Slice is how many messages one who is behind gets at most before others have their turn.
