@@ -57,6 +57,7 @@ type activation struct {
 	heard   []*state.Topic // those, once it was answered
 	out     int            // places, and then of heard, whose track was let out
 	others  []latecomer    // that wait for the end
+	fresh   []string       // topics of positions that may not be stored, where it is given up
 }
 
 // latecomer is a subscription that is to have a track at a topic of which something came live.
@@ -331,12 +332,14 @@ func (b *starter) undo(j *activation) (n int, done bool) {
 		}
 		p := &j.placing.Places[j.out]
 		b.goOn(p.Shared.Get())
-		if j.out >= j.made && p.Cursor != nil && !p.Fresh {
+		if p.Fresh {
+			j.fresh = append(j.fresh, p.Head.Topic)
+		} else if j.out >= j.made && p.Cursor != nil {
 			j.c.Session.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
 	if j.c.Gen == j.gen {
-		b.hub.tidy(j.c, j.sub, j.heads)
+		b.hub.tidy(j.c, j.sub, j.heads, j.fresh...)
 	}
 	j.heads = nil
 	return b.end(j, n)

@@ -147,7 +147,7 @@ func (h *Hub) refuseSub(s *state.Subscription, err error) {
 		return
 	}
 	s.Dead, s.Active = true, false
-	h.jobs.Push(&ending{sub: s.Handle(), at: s.Conn.Tracks.Len(), refused: code.From(err)})
+	h.jobs.Push(&ending{sub: s.Handle(), at: s.Conn.Tracks.Len(), refused: code.From(err), removal: sessions.Removal{Stored: true}})
 }
 
 // forgetSub takes a subscription without tracks out of every list.
@@ -221,6 +221,10 @@ func (j *ending) step(h *Hub) bool {
 	}
 	c, id := s.Conn, s.ID
 	if j.refused != nil {
+		// the session goes on as it was; of what it had no filter for nothing stays
+		if s.Kind == state.KindSession && !h.takeOut(c, &j.removal, c.Session.Write()) {
+			return false
+		}
 		h.forgetSub(s)
 		h.refuse(c, id, j.refused)
 		return true
@@ -259,7 +263,7 @@ func (j *ending) dropTracks(h *Hub, s *state.Subscription) bool {
 			}
 			continue
 		}
-		if t.Kind == state.KindSession && j.refused == nil {
+		if t.Kind == state.KindSession {
 			name := strings.Clone(t.Topic.Name())
 			j.removal.Add(name)
 			if t.Cursor != nil {
@@ -317,12 +321,14 @@ func (h *Hub) takeOut(c *state.Conn, r *sessions.Removal, w *meshv1.SessionWrite
 }
 
 // tidy is takeOut of topics with which a subscription was to begin that is over, once its filter
-// has gone: what it had no position at yet, the session has still.
-func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head) {
+// has gone: what it had no position at yet, the session has still. Positions in topics of fresh
+// were not stored yet.
+func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head, fresh ...string) {
 	if c.Session == nil || len(heads) == 0 {
 		return
 	}
 	gen, r := c.Gen, sessions.RemovalOf(heads)
+	r.Add(fresh...)
 	h.rooms.jobs.Push(walk.Func(func() bool {
 		return c.Gen != gen || c.Phase != state.Open || over.Get() == nil && h.takeOut(c, &r, c.Session.Write())
 	}))
