@@ -19,6 +19,11 @@ import (
 // forgetPending gives back what was needed until the subscription was open.
 func (b *starter) forgetPending(s *state.Subscription) {
 	if s.Pending != nil {
+		if s.Pending.Exact {
+			if b.exact--; b.exact == 0 {
+				b.firsts = nil
+			}
+		}
 		if len(s.Pending.Heard) > 0 { // it was over before it began
 			b.hub.jobs.Push(&forgetting{topics: b.takeHeard(s)})
 		}
@@ -94,6 +99,8 @@ func (h *Hub) join(s *state.Subscription, filter string) {
 	heads, limit := true, h.lim.WildcardTopics
 	if !s.Wildcard {
 		heads, limit = h.topics.Policy(s.Topic).Durable, 0
+		s.Exact, s.SeqBefore, s.EpochBefore = true, s.Topic.Last, s.Topic.Epoch
+		h.starter.exact++
 	}
 	h.mesh.Join(h.handle(s.Conn), s.Ref, filter, heads, limit)
 }
