@@ -162,7 +162,7 @@ func TestLiveMessagesCostASessionNoPositions(t *testing.T) {
 	const topics = 126
 	refused := 0
 	for work := 1; work < 400; work += 5 {
-		w := newWorld(t, Limits{}).bounded(kept.Config{Connection: 1024 + 128 + 512*topics + 512*topics + 512*100 + 500})
+		w := newWorld(t, Limits{}).bounded(kept.Config{Connection: 1024 + 128 + 512*topics + 512*100 + 500})
 		w.manyTopics(topics)
 		for i := range 100 {
 			w.mesh.Append(fmt.Sprint("extra/", i), "x")

@@ -115,7 +115,11 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		return
 	}
 	bytes := len(e.Heads) * starts.HeadBytes
-	fits := bytes == 0 || !s.Wildcard || h.kept.Fits(c.Slot, bytes)
+	again := 0 // bytes of the session's that are charged to the subscription from here on
+	if s.Wildcard && s.Kind == state.KindSession {
+		again = min(bytes, c.Session.Kept)
+	}
+	fits := bytes == again || !s.Wildcard || h.kept.Fits(c.Slot, bytes-again)
 	switch {
 	case (e.Err != nil || !fits) && s.Wildcard && !s.Bounded() && !s.Headless:
 		// Plain live subscriptions go on without heads: too many topics to name, no memory for
@@ -130,6 +134,10 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 	default:
 		if s.Wildcard {
 			h.keepFor(s, bytes)
+		}
+		if again > 0 {
+			c.Session.Kept -= again
+			h.kept.Charge(c.Slot, -again)
 		}
 		s.Start.Heads = e.Heads
 		h.starter.begin(s)
