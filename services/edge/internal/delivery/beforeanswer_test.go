@@ -26,7 +26,8 @@ func TestATopicTurnsDurableBeforeTheAnswer(t *testing.T) {
 }
 
 // A live subscription has what comes from its Subscribe on, and nothing of before, whatever else is
-// beginning: a topic has turned durable some time ago, and the edge does not know of the policy yet.
+// beginning: a topic has turned durable some time ago, and the edge does not know of the policy
+// yet.
 func TestALiveSubscriptionGetsNothingOfBefore(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		w := newWorld(t, Limits{})

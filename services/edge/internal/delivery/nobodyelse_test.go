@@ -87,7 +87,8 @@ func TestSessionsRefuseNobodyElse(t *testing.T) {
 			}
 			c.send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 			if hostile {
-				c.subscribeSession("many/+") // makes the positions; two of them fit into the address
+				// makes the positions; two of them fit into the address
+				c.subscribeSession("many/+")
 				w.settle()
 				user := "client:" + hello.GetClientId()
 				write := &meshv1.SessionWrite{User: user, Name: "inbox", AddFilters: []string{"many/+"}}

@@ -20,8 +20,8 @@ type starter struct {
 	lines    map[exchange.Conn]*line // of connections with activations
 	turns    walk.FIFO[*line]        // the same
 	// exact counts the subscriptions to one topic that have asked to join it, and are not open.
-	// firsts are the first seqs that came live of topics without a log so far, while there were any:
-	// their answer may tell of no log.
+	// firsts are the first seqs that came live of topics without a log so far, while there were
+	// any: their answer may tell of no log.
 	exact  int
 	firsts map[*state.Topic]uint64
 }

@@ -59,8 +59,8 @@ type Pending struct {
 	SeqBefore, EpochBefore uint64
 }
 
-// OwedFrom is behind what a subscription to one topic is owed all of the topic's log, and whether it
-// is owed any: what came since it asked to join, for the log has begun since, or the topic's
+// OwedFrom is behind what a subscription to one topic is owed all of the topic's log, and whether
+// it is owed any: what came since it asked to join, for the log has begun since, or the topic's
 // namespace became durable. first is the seq that came first live; 0: it was not noted.
 func (p *Pending) OwedFrom(ts *Topic, first uint64, placed bool) (from uint64, owed bool) {
 	switch {
