@@ -135,7 +135,7 @@ func (z *sessionKeeper) attached(c *state.Conn, e exchange.Attached) {
 	}
 	s := c.Session
 	s.Attach(&e)
-	// as long as the connection lasts: who takes a position up has it from there on
+	// as long as no subscription of the session takes the charge over, with what it begins with
 	s.Kept = s.Bytes()
 	z.hub.kept.Charge(c.Slot, s.Kept)
 	z.hub.welcome(c, s.Conn, e.Resumed)

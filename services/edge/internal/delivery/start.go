@@ -19,8 +19,10 @@ type starter struct {
 	pendings slab.Pool[state.Pending]
 	lines    map[exchange.Conn]*line // of connections with activations
 	turns    walk.FIFO[*line]        // the same
-	// firsts are the first seqs that came live of topics without a log so far, while anything was
-	// beginning: what is to be their subscription was not told of a log.
+	// exact counts the subscriptions to one topic that have asked to join it, and are not open.
+	// firsts are the first seqs that came live of topics without a log so far, while there were
+	// any: their answer may tell of no log.
+	exact  int
 	firsts map[*state.Topic]uint64
 }
 
@@ -57,6 +59,7 @@ type activation struct {
 	heard   []*state.Topic // those, once it was answered
 	out     int            // places, and then of heard, whose track was let out
 	others  []latecomer    // that wait for the end
+	fresh   []string       // topics of positions that may not be stored, where it is given up
 }
 
 // latecomer is a subscription that is to have a track at a topic of which something came live.
@@ -88,7 +91,7 @@ func (b *starter) begin(s *state.Subscription) {
 
 // came is told of what comes live of a topic before the topic notes it.
 func (b *starter) came(ts *state.Topic, m *exchange.Message) {
-	if !b.waits() || ts.Exact == 0 || ts.Last > 0 {
+	if b.exact == 0 || ts.Exact == 0 || ts.Last > 0 {
 		return
 	}
 	if b.firsts == nil {
@@ -108,9 +111,7 @@ func (b *starter) slice() int {
 		l.Pop()
 	}
 	if l.Len() == 0 {
-		if delete(b.lines, l.at); !b.waits() {
-			b.firsts = nil
-		}
+		delete(b.lines, l.at)
 		return n + 1
 	}
 	b.turns.Push(l)
@@ -205,10 +206,13 @@ func (b *starter) becomeActive(j *activation, s *state.Subscription, n *int) boo
 	j.heard = b.takeHeard(s)
 	s.Active = true
 	b.hub.rooms.presence.Moved(b.hub.handle(s.Conn), s.Filter(), s.Wildcard)
-	b.answerAt(s, j.placing.First)
-	if !s.Wildcard {
-		b.ownTrack(s, len(j.heads) > 0)
+	if s.Wildcard {
+		b.answerAt(s, j.placing.First)
+		return true
 	}
+	from, owed := s.OwedFrom(s.Topic, b.firsts[s.Topic], len(j.heads) > 0)
+	b.answerAt(s, j.placing.First)
+	b.ownTrack(s, from, owed)
 	return true
 }
 
@@ -331,12 +335,14 @@ func (b *starter) undo(j *activation) (n int, done bool) {
 		}
 		p := &j.placing.Places[j.out]
 		b.goOn(p.Shared.Get())
-		if j.out >= j.made && p.Cursor != nil && !p.Fresh {
+		if p.Fresh {
+			j.fresh = append(j.fresh, p.Head.Topic)
+		} else if j.out >= j.made && p.Cursor != nil {
 			j.c.Session.Put(p.Head.Topic, p.Cursor.Encode(p.Head.Topic))
 		}
 	}
 	if j.c.Gen == j.gen {
-		b.hub.tidy(j.c, j.sub, j.heads)
+		b.hub.tidy(j.c, j.sub, j.heads, j.fresh...)
 	}
 	j.heads = nil
 	return b.end(j, n)
@@ -457,25 +463,24 @@ func (b *starter) catchUp(t *state.Track, head uint64) {
 	b.goOnBehind(t)
 }
 
-// ownTrack makes the track of a subscription without wildcards whose topic has no log. Where it has
-// one by now, that began while the subscription waited for its turn: where heads were asked for all
-// of it is owed, else what came since, for the topic's namespace became durable.
-func (b *starter) ownTrack(s *state.Subscription, asked bool) {
+// ownTrack makes the track of a subscription without wildcards whose topic has no log, or has one
+// by now that is owed behind from.
+func (b *starter) ownTrack(s *state.Subscription, from uint64, owed bool) {
 	ts := b.hub.topics.Get(s.Filter())
 	if t := b.hub.tracks.SharedBy(s, ts); t != nil {
 		b.hub.tracks.Share(t, s)
 		return
 	}
 	t := b.hub.tracks.Add(s, ts)
-	first, began := b.firsts[ts]
-	if ts.Last == 0 || !asked && !began {
+	if !owed {
 		t.Held = !s.Open
 		return
 	}
 	if s.Kind == state.KindSession {
 		b.hub.sessions.resumeTrack(t, ts.Epoch)
-	} else if b.hub.learnEpoch(t, ts.Epoch); !asked {
-		t.Pos = first - 1
+	} else {
+		b.hub.learnEpoch(t, ts.Epoch)
+		t.Pos = from
 	}
 	b.catchUp(t, ts.Last)
 }

@@ -19,6 +19,11 @@ import (
 // forgetPending gives back what was needed until the subscription was open.
 func (b *starter) forgetPending(s *state.Subscription) {
 	if s.Pending != nil {
+		if s.Pending.Exact {
+			if b.exact--; b.exact == 0 {
+				b.firsts = nil
+			}
+		}
 		if len(s.Pending.Heard) > 0 { // it was over before it began
 			b.hub.jobs.Push(&forgetting{topics: b.takeHeard(s)})
 		}
@@ -94,6 +99,8 @@ func (h *Hub) join(s *state.Subscription, filter string) {
 	heads, limit := true, h.lim.WildcardTopics
 	if !s.Wildcard {
 		heads, limit = h.topics.Policy(s.Topic).Durable, 0
+		s.Exact, s.SeqBefore, s.EpochBefore = true, s.Topic.Last, s.Topic.Epoch
+		h.starter.exact++
 	}
 	h.mesh.Join(h.handle(s.Conn), s.Ref, filter, heads, limit)
 }
@@ -108,7 +115,11 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		return
 	}
 	bytes := len(e.Heads) * starts.HeadBytes
-	fits := bytes == 0 || !s.Wildcard || h.kept.Fits(c.Slot, bytes)
+	again := 0 // bytes of the session's that are charged to the subscription from here on
+	if s.Wildcard && s.Kind == state.KindSession {
+		again = min(bytes, c.Session.Kept)
+	}
+	fits := bytes == again || !s.Wildcard || h.kept.Fits(c.Slot, bytes-again)
 	switch {
 	case (e.Err != nil || !fits) && s.Wildcard && !s.Bounded() && !s.Headless:
 		// Plain live subscriptions go on without heads: too many topics to name, no memory for
@@ -123,6 +134,10 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 	default:
 		if s.Wildcard {
 			h.keepFor(s, bytes)
+		}
+		if again > 0 {
+			c.Session.Kept -= again
+			h.kept.Charge(c.Slot, -again)
 		}
 		s.Start.Heads = e.Heads
 		h.starter.begin(s)
@@ -147,7 +162,7 @@ func (h *Hub) refuseSub(s *state.Subscription, err error) {
 		return
 	}
 	s.Dead, s.Active = true, false
-	h.jobs.Push(&ending{sub: s.Handle(), at: s.Conn.Tracks.Len(), refused: code.From(err)})
+	h.jobs.Push(&ending{sub: s.Handle(), at: s.Conn.Tracks.Len(), refused: code.From(err), removal: sessions.Removal{Stored: true}})
 }
 
 // forgetSub takes a subscription without tracks out of every list.
@@ -221,6 +236,10 @@ func (j *ending) step(h *Hub) bool {
 	}
 	c, id := s.Conn, s.ID
 	if j.refused != nil {
+		// the session goes on as it was; of what it had no filter for nothing stays
+		if s.Kind == state.KindSession && !h.takeOut(c, &j.removal, c.Session.Write()) {
+			return false
+		}
 		h.forgetSub(s)
 		h.refuse(c, id, j.refused)
 		return true
@@ -259,7 +278,7 @@ func (j *ending) dropTracks(h *Hub, s *state.Subscription) bool {
 			}
 			continue
 		}
-		if t.Kind == state.KindSession && j.refused == nil {
+		if t.Kind == state.KindSession {
 			name := strings.Clone(t.Topic.Name())
 			j.removal.Add(name)
 			if t.Cursor != nil {
@@ -317,12 +336,14 @@ func (h *Hub) takeOut(c *state.Conn, r *sessions.Removal, w *meshv1.SessionWrite
 }
 
 // tidy is takeOut of topics with which a subscription was to begin that is over, once its filter
-// has gone: what it had no position at yet, the session has still.
-func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head) {
+// has gone: what it had no position at yet, the session has still. Positions in topics of fresh
+// were not stored yet.
+func (h *Hub) tidy(c *state.Conn, over state.SubscriptionRef, heads []exchange.Head, fresh ...string) {
 	if c.Session == nil || len(heads) == 0 {
 		return
 	}
 	gen, r := c.Gen, sessions.RemovalOf(heads)
+	r.Add(fresh...)
 	h.rooms.jobs.Push(walk.Func(func() bool {
 		return c.Gen != gen || c.Phase != state.Open || over.Get() == nil && h.takeOut(c, &r, c.Session.Write())
 	}))

@@ -24,6 +24,7 @@ type Session struct {
 	Filters    []string
 
 	generation uint64 // 0: not attached yet
+	added      int    // filters, ever: those that came last are the last of Filters
 	// cursors are of topics that no position of the connection has taken up.
 	cursors map[string]*meshv1.SessionCursor
 	letters []*meshv1.DeadLetter
@@ -101,6 +102,7 @@ func (s *Session) AddFilter(filter string, w *meshv1.SessionWrite) {
 	if !slices.Contains(s.Filters, filter) {
 		name := strings.Clone(filter)
 		s.Filters = append(s.Filters, name)
+		s.added++
 		w.AddFilters = []string{name}
 	}
 }

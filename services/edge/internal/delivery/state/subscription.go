@@ -53,6 +53,25 @@ type Pending struct {
 	Answer frames.Subscribed
 	Heard  []*Topic // that something came live of meanwhile
 	Begins bool     // its heads are known: what comes live is to be remembered for it
+	// Exact says that it is of one topic and has asked to join it; that was at SeqBefore then, of
+	// EpochBefore, as far as the loop knew.
+	Exact                  bool
+	SeqBefore, EpochBefore uint64
+}
+
+// OwedFrom is behind what a subscription to one topic is owed all of the topic's log, and whether
+// it is owed any: what came since it asked to join, for the log has begun since, or the topic's
+// namespace became durable. first is the seq that came first live; 0: it was not noted.
+func (p *Pending) OwedFrom(ts *Topic, first uint64, placed bool) (from uint64, owed bool) {
+	switch {
+	case ts.Last == 0:
+		return 0, false
+	case placed || p.SeqBefore > 0 && p.EpochBefore != ts.Epoch:
+		return 0, true
+	case p.SeqBefore > 0:
+		return p.SeqBefore, p.SeqBefore < ts.Last
+	}
+	return max(first, 1) - 1, first > 0
 }
 
 // Filter that the client named.

@@ -1,7 +1,8 @@
 // Package kept counts the bytes that clients make an edge keep beside their queues, such as
 // messages that are not ACKed. Each is charged to its connection, to the client that this belongs
 // to, to the address that it comes from, and to the loop. A connection always has a little; who has
-// more is bounded by all four.
+// more is bounded by all four. What is charged though it did not fit is held against its own
+// connection alone.
 package kept
 
 import (
@@ -87,6 +88,8 @@ type Accounts struct {
 	cfg    Config
 	bySlot slab.Slab[account]
 	bytes  int64
+	// admitted are those of them that connections may have whatever others have, or that fitted.
+	admitted int64
 }
 
 // account is what every connection has, in 16 bytes.
@@ -96,6 +99,9 @@ type account struct {
 	// whose counters they are of; they stay the same as long as there are any
 	client, address place
 }
+
+// admitted are the bytes of a connection that are held against others.
+func (x *account) admitted() int64 { return min(x.bytes, Own+int64(x.grants)*grant) }
 
 // New makes accounts without connections.
 func New(cfg Config) *Accounts { return &Accounts{cfg: cfg} }
@@ -124,11 +130,13 @@ func (a *Accounts) Open(slot uint32) {
 // Charge counts what a connection has, whether it fits or not; n below 0 takes off.
 func (a *Accounts) Charge(slot uint32, n int) {
 	x := a.at(slot)
+	before := x.admitted()
 	x.bytes += int64(n)
 	a.bytes += int64(n)
 	if n < 0 && x.grants > 0 {
 		a.giveBack(x)
 	}
+	a.admitted += x.admitted() - before
 }
 
 // Fits reports whether a connection may have n bytes more, which must be charged then.
@@ -151,7 +159,7 @@ func (a *Accounts) fits(slot uint32, n, bound int64, half uint) bool {
 		return false
 	case want <= Own:
 		return true
-	case a.cfg.Loop > 0 && a.bytes+n > a.cfg.Loop>>half:
+	case a.cfg.Loop > 0 && a.admitted-x.admitted()+want > a.cfg.Loop>>half:
 		return false
 	}
 	return want-Own <= int64(x.grants)*grant || a.take(slot, x, grantsFor(want)-x.grants, half)
@@ -174,7 +182,9 @@ func (a *Accounts) take(slot uint32, x *account, n uint32, half uint) bool {
 		a.cfg.Clients.give(x.client, bytes)
 		return false
 	}
+	before := x.admitted()
 	x.grants += n
+	a.admitted += x.admitted() - before
 	return true
 }
 

@@ -51,6 +51,14 @@ func TestBoundsHold(t *testing.T) {
 					beyond["client "+named(uint32(slot), 4)] += max(n-Own, 0)
 					beyond["address "+named(uint32(slot), 3)] += max(n-Own, 0)
 				}
+				if admitted := int64(0); a.cfg.Loop > 0 {
+					for slot := range has[i] {
+						admitted += a.at(uint32(slot)).admitted()
+					}
+					if a.admitted != admitted || admitted != sum {
+						t.Fatalf("%d are held against others, and %d are admitted of %d", a.admitted, admitted, sum)
+					}
+				}
 				if a.Bytes() != sum {
 					t.Fatalf("%d of a loop are counted, and there are %d", a.Bytes(), sum)
 				}
@@ -105,9 +113,25 @@ func TestPartsAndLoop(t *testing.T) {
 	if a.Charge(1, 200_001); a.WindowsFit(1) || !a.Fits(1, 1) || a.Fits(1, 200_000) {
 		t.Fatal("the bounds of windows and of the whole are not told apart")
 	}
+	if !a.Fits(2, 299_999) {
+		t.Fatal("the loop has no room")
+	}
 	a.Charge(2, 299_999)
 	if a.Fits(3, Own+1) || !a.Fits(3, Own) {
 		t.Fatal("beyond the loop's bound a connection has its own, and no more")
+	}
+}
+
+// What is charged though it does not fit is held against its own connection alone, until that has
+// given it back.
+func TestWhatDoesNotFitIsHeldAgainstNobodyElse(t *testing.T) {
+	a := opened(New(Config{Connection: 1 << 20, Loop: 1 << 20}), 3)
+	if a.Charge(1, 8<<20); a.Fits(1, 1) || a.WindowsFit(1) || !a.Fits(2, 1<<19) || a.Bytes() != 8<<20 {
+		t.Fatalf("%d that did not fit are held against others, or not against their own connection", a.Bytes())
+	}
+	a.Charge(2, 1<<19)
+	if a.Charge(1, -8<<20); !a.Fits(1, 1<<19) || a.Fits(1, 1<<19+1) {
+		t.Fatal("what was given back can't be had, or more")
 	}
 }
 
