@@ -24,11 +24,11 @@ const (
 )
 
 const (
-	// AnswerBytes is about what the answer to an item of a stream's request takes while it waits. It
-	// is charged with the request.
+	// AnswerBytes is about what the answer to an item of a stream's request takes while it waits.
+	// It is charged with the request.
 	AnswerBytes = 256
-	// healthBytes is the budget of health checks, which have one of their own: who uses up its share
-	// of the other one would have its proxy take the server for dead.
+	// healthBytes is the budget of health checks, which have one of their own: who uses up its
+	// share of the other one would have its proxy take the server for dead.
 	healthBytes = 8 << 20
 )
 

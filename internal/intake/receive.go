@@ -160,8 +160,8 @@ func broken(err error) error {
 	return err
 }
 
-// body receives a message of n bytes. What is compressed is charged by grow, where it takes more than
-// the request is charged.
+// body receives a message of n bytes. What is compressed is charged by grow, where it takes more
+// than the request is charged.
 func (c *Call) body(ctx context.Context, src source, n int64, flag byte, grow func(int64) error) (mem.BufferSlice, error) {
 	data, err := timely(ctx, src, n)
 	if err != nil {
