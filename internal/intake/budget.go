@@ -28,8 +28,6 @@ const (
 	// large is the part of the budget from which on a request is large: an address may have one
 	// beyond its share.
 	large = 16
-	// lookedAt is how many of those who wait are looked at when bytes are given back.
-	lookedAt = 64
 	// forgiven is how many refusals an address has in a second before it is answered late.
 	forgiven = 100
 	// penalty is how late, and penalised how many calls may wait so at a time.
@@ -53,7 +51,9 @@ type Budget struct {
 	mu      sync.Mutex
 	used    int64
 	origins map[netip.Addr]*origin
-	waiting list.List // of *waiter
+	larges  int       // requests of all that are large
+	ring    list.List // of *origin, with somebody who waits; the first one is next
+	waiting int       // in all
 	late    int       // calls whose refusal is kept back
 }
 
@@ -63,8 +63,11 @@ type origin struct {
 	used    int64
 	bulk    int64 // of them, of large requests
 	large   int   // requests
+	beyond  bool  // a request is let in beyond what there is room for
 	callers map[string]*caller
 	queue   queue
+	waiters list.List     // of *waiter
+	place   *list.Element // where it has some
 
 	refusals int       // since
 	since    time.Time // when the second began
@@ -78,13 +81,6 @@ type caller struct {
 	used   int64
 	bulk   int64 // of them, of large requests
 	line   line
-}
-
-// waiter is a stream whose next request waits for room.
-type waiter struct {
-	caller  *caller
-	n       int64
-	granted chan struct{} // closed
 }
 
 // New makes a budget of so many bytes.
@@ -108,7 +104,7 @@ func (b *Budget) enter(ctx context.Context, n int64) (*caller, error) {
 		c = &caller{origin: o, name: name}
 		c.line.queue = &o.queue
 	}
-	if !b.fits(c, 0, n) {
+	if !b.fits(c, 0, n, false) {
 		return nil, b.refuse("too many calls of this caller or its address are under way")
 	}
 	b.origins[addr], o.callers[name] = o, c
@@ -131,30 +127,48 @@ func (b *Budget) leave(c *caller, n int64) {
 	b.grant()
 }
 
-// fits reports whether a request of a caller may go from so many bytes to others. Large ones are
-// not held against those that are not: a caller can publish while it has something ranked. b.mu is
-// held.
-func (b *Budget) fits(c *caller, from, to int64) bool {
-	more, o := to-from, c.origin
+// fits reports whether a request of a caller may go from so many bytes to others; one that is
+// waiting does not count as large. Large ones are not held against those that are not: a caller can
+// publish while it has something ranked. b.mu is held.
+func (b *Budget) fits(c *caller, from, to int64, waiting bool) bool {
+	more, o := b.charged(to)-from, c.origin
 	free := b.all - b.used
 	held, own := o.used, c.used
 	if !b.large(to) {
 		held, own = held-o.bulk, own-c.bulk
 	}
-	if more <= 0 || held+more <= free && own+more <= free-held {
+	alone := to > b.most()
+	if more <= 0 || !alone && held+more <= free && own+more <= free-held {
 		return true
 	}
-	others := o.large
-	if b.large(from) {
-		others--
+	others, all := o.large, b.larges
+	if b.large(from) && !waiting {
+		others, all = others-1, all-1
 	}
-	return b.large(to) && others == 0 && b.used+more <= b.most()
+	if !b.large(to) {
+		return false
+	}
+	return !alone && others == 0 && b.used+more <= b.most() || all == 0 && b.used+more <= b.all
 }
 
 func (b *Budget) large(n int64) bool { return n > b.all/large }
 
-// most bytes of one request: a large one leaves others a quarter.
+// most is what one request is charged at most, in bytes: it leaves others a quarter. One that takes
+// more is let in where no other large one is under way.
 func (b *Budget) most() int64 { return b.all / 4 * 3 }
+
+// charged is what a request that takes n bytes is charged.
+func (b *Budget) charged(n int64) int64 { return min(n, b.most()) }
+
+// limit is what one request may take, in bytes. A ranking of MaxRequest bytes does not take twice
+// the default budget; what does is made for that.
+func (b *Budget) limit() int64 { return 2 * b.all }
+
+// countLarge counts a large request of an address, or that it is none any more. b.mu is held.
+func (b *Budget) countLarge(o *origin, n int) {
+	o.large += n
+	b.larges += n
+}
 
 func (b *Budget) add(c *caller, n int64) {
 	b.used += n
@@ -166,11 +180,11 @@ func (b *Budget) add(c *caller, n int64) {
 func (b *Budget) charge(c *caller, from, to int64) {
 	b.add(c, to-from)
 	if b.large(from) {
-		c.origin.large--
+		b.countLarge(c.origin, -1)
 		c.origin.bulk, c.bulk = c.origin.bulk-from, c.bulk-from
 	}
 	if b.large(to) {
-		c.origin.large++
+		b.countLarge(c.origin, 1)
 		c.origin.bulk, c.bulk = c.origin.bulk+to, c.bulk+to
 	}
 }
@@ -179,47 +193,17 @@ func (b *Budget) charge(c *caller, from, to int64) {
 func (b *Budget) take(c *caller, from, to int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if to > b.most() {
-		return tooLarge(to, b.most())
+	if to > b.limit() {
+		return tooLarge(to, b.limit())
 	}
-	if !b.fits(c, from, to) {
+	if !b.fits(c, from, to, false) {
 		return b.refuse("too many bytes of requests of this caller or its address are under way")
 	}
-	b.charge(c, from, to)
-	return nil
-}
-
-// wait charges n bytes as soon as there is room.
-func (b *Budget) wait(ctx context.Context, c *caller, n int64) error {
-	b.mu.Lock()
-	if n > b.most() {
-		b.mu.Unlock()
-		return tooLarge(n, b.most())
-	}
-	if b.fits(c, 0, n) {
-		b.charge(c, 0, n)
-		b.mu.Unlock()
-		return nil
-	}
-	b.count.waits.Inc()
-	w := &waiter{caller: c, n: n, granted: make(chan struct{})}
-	place := b.waiting.PushBack(w)
-	b.mu.Unlock()
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-w.granted:
-		b.charge(c, n, 0)
+	b.charge(c, from, b.charged(to))
+	if to < from {
 		b.grant()
-	default:
-		b.waiting.Remove(place)
 	}
-	return ctx.Err()
+	return nil
 }
 
 // set charges what is in memory already, whatever there is, or gives back.
@@ -235,30 +219,36 @@ func (b *Budget) set(c *caller, from, to int64) {
 	}
 }
 
-// keep charges n bytes that are in memory already, or gives back.
-func (b *Budget) keep(c *caller, n int64) {
+// keep charges n bytes that are in memory already, as far as the address has room for them, or
+// gives back. It returns what it has charged.
+func (b *Budget) keep(c *caller, n int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n = min(n, b.share(c))
 	b.add(c, n)
 	if n < 0 {
 		b.grant()
 	}
+	return n
 }
 
-// grant lets some of those who wait go on; those who don't fit yet go behind the others. b.mu is
-// held.
-func (b *Budget) grant() {
-	for range min(b.waiting.Len(), lookedAt) {
-		front := b.waiting.Front()
-		w := front.Value.(*waiter)
-		if !b.fits(w.caller, 0, w.n) {
-			b.waiting.MoveToBack(front)
-			continue
-		}
-		b.charge(w.caller, 0, w.n)
-		b.waiting.Remove(front)
-		close(w.granted)
-	}
+// share is what an address may be charged more without being asked. It never takes more than the
+// half of what is free, so that others find room. b.mu is held.
+func (b *Budget) share(c *caller) int64 {
+	return max(0, (b.all-b.used-(c.origin.used-c.origin.bulk))/2)
+}
+
+// done gives a request back, and charges n bytes that are left of it instead: as many as it was
+// charged, and what there is room for. It returns what it has charged.
+func (b *Budget) done(c *caller, charged, beyond, n int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n = min(n, charged+b.share(c))
+	b.within(c.origin, charged, beyond)
+	b.charge(c, charged, 0)
+	b.add(c, n)
+	b.grant()
+	return n
 }
 
 // punish keeps a refusal back that was just given to an address that comes again and again without

@@ -84,8 +84,8 @@ func TestOneCallerDoesNotUseUpTheBudget(t *testing.T) {
 func TestLargeRequests(t *testing.T) {
 	b := New(256 * mib)
 	c := b.caller(t, "10.0.0.1", "")
-	if err := b.take(c, 0, 192*mib+1); code.Of(err) != wirev1.Code_CODE_PAYLOAD_TOO_LARGE {
-		t.Fatalf("more than three quarters: %v", err)
+	if err := b.take(c, 0, 512*mib+1); code.Of(err) != wirev1.Code_CODE_PAYLOAD_TOO_LARGE {
+		t.Fatalf("more than twice the budget: %v", err)
 	}
 	if err := b.take(c, 0, 192*mib); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,10 @@ func TestWaitingForRoom(t *testing.T) {
 		b.keep(modest, 10*mib)
 		wait := func(ctx context.Context, c *caller, n int64) chan error {
 			done := make(chan error, 1)
-			go func() { done <- b.wait(ctx, c, n) }()
+			go func() {
+				_, _, err := b.wait(ctx, c, 0, n)
+				done <- err
+			}()
 			synctest.Wait()
 			return done
 		}
@@ -151,8 +154,8 @@ func TestWaitingForRoom(t *testing.T) {
 		if err := <-first; err != nil {
 			t.Error(err)
 		}
-		if b.used != 15*mib || b.waiting.Len() != 0 {
-			t.Errorf("%d bytes are used, %d wait", b.used, b.waiting.Len())
+		if b.used != 15*mib || b.waiting != 0 {
+			t.Errorf("%d bytes are used, %d wait", b.used, b.waiting)
 		}
 	})
 }
@@ -181,17 +184,19 @@ func TestNothingIsLost(t *testing.T) {
 				continue
 			}
 			c := b.caller(t, rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}).Draw(t, "addr"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"))
-			n := rapid.Int64Range(0, all).Draw(t, "n")
+			n := rapid.Int64Range(0, 2*all+100).Draw(t, "n")
 			free, large := all-b.used, c.origin.large
 			held, own := c.origin.used, c.used
 			if n <= all/16 {
 				held, own = held-c.origin.bulk, own-c.bulk
 			}
-			may := n <= b.most() && (n == 0 || held+n <= free && own+n <= free-held || n > all/16 && large == 0 && b.used+n <= b.most())
+			charged := min(n, b.most())
+			may := n <= 2*all && (n == 0 || n <= b.most() && held+n <= free && own+n <= free-held ||
+				n <= b.most() && n > all/16 && large == 0 && b.used+n <= b.most() || n > all/16 && b.larges == 0 && b.used+charged <= all)
 			if err := b.take(c, 0, n); may != (err == nil) {
 				t.Fatalf("%d more of %d free: %v", n, free, err)
 			} else if err == nil {
-				open = append(open, piece{c, n})
+				open = append(open, piece{c, charged})
 			} else {
 				b.leave(c, 0)
 			}

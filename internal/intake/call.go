@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -22,6 +23,15 @@ const (
 	streamBytes = 32 << 10
 )
 
+const (
+	// AnswerBytes is about what the answer to an item of a stream's request takes while it waits.
+	// It is charged with the request.
+	AnswerBytes = 256
+	// healthBytes is the budget of health checks, which have one of their own: who uses up its
+	// share of the other one would have its proxy take the server for dead.
+	healthBytes = 8 << 20
+)
+
 // keptStep is by how much what a stream keeps has to change before the budget is told.
 const keptStep = 16 << 10
 
@@ -34,8 +44,10 @@ type Call struct {
 	base   int64
 
 	mu      sync.Mutex
-	request int64 // bytes of the one that was received last
-	kept    int64 // bytes of unread answers
+	request int64 // bytes that the one that was received last is charged
+	beyond  int64 // bytes that it takes beyond what there was room for, if any
+	kept    int64 // bytes of unread answers that are charged
+	unread  int64 // bytes of all unread answers
 	over    bool
 }
 
@@ -52,11 +64,15 @@ type registrar struct {
 func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	guarded := *d
 	guarded.Methods, guarded.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
+	budget := r.budget
+	if d.ServiceName == grpc_health_v1.Health_ServiceDesc.ServiceName {
+		budget = New(healthBytes)
+	}
 	for i, m := range d.Methods {
-		guarded.Methods[i].Handler = r.budget.method(r.plans.of(d.ServiceName, m.MethodName), m.Handler)
+		guarded.Methods[i].Handler = budget.method(r.plans.of(d.ServiceName, m.MethodName), m.Handler)
 	}
 	for i, s := range d.Streams {
-		guarded.Streams[i].Handler = r.budget.stream(r.plans.of(d.ServiceName, s.StreamName), s)
+		guarded.Streams[i].Handler = budget.stream(r.plans.of(d.ServiceName, s.StreamName), s)
 	}
 	r.Registrar.RegisterService(&guarded, impl)
 }
@@ -89,7 +105,7 @@ func (b *Budget) method(p *plan, handle grpc.MethodHandler) grpc.MethodHandler {
 		return handle(srv, ctx, func(v any) error {
 			err := c.only(ctx, v, dec)
 			if code.Of(err) == wirev1.Code_CODE_OVERLOADED {
-				c.put(0)
+				c.Done()
 				b.punish(ctx, time.Now())
 			}
 			return err
@@ -128,9 +144,10 @@ func (c *Call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	c.budget.set(c.caller, c.request, 0)
+	c.unread = c.kept
+	c.release()
 	c.budget.leave(c.caller, c.base+c.kept)
-	c.request, c.kept = 0, 0
+	c.kept = 0
 }
 
 // charged is a stream whose requests are charged.
@@ -171,11 +188,32 @@ func (c *Call) Keep(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := int64(n) / keptStep * keptStep
-	if c.over || now == c.kept {
+	if c.over {
 		return
 	}
-	c.budget.keep(c.caller, now-c.kept)
-	c.kept = now
+	c.unread = now
+	if now != c.kept {
+		c.kept += c.budget.keep(c.caller, now-c.kept)
+	}
+}
+
+// Done says that the stream's request is no longer in memory, but for what Keep has been told.
+func (c *Call) Done() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release()
+}
+
+// release gives the request back. What is kept of it stays charged. c.mu is held.
+func (c *Call) release() {
+	if c.request == 0 && c.beyond == 0 {
+		return
+	}
+	c.kept += c.budget.done(c.caller, c.request, c.beyond, max(0, c.unread-c.kept))
+	c.request, c.beyond = 0, 0
 }
 
 // resize charges the request for what it grows by, or refuses that.
@@ -188,31 +226,46 @@ func (c *Call) resize(to int64) error {
 	if err := c.budget.take(c.caller, c.request, to); err != nil {
 		return err
 	}
-	c.request = to
+	c.request = c.budget.charged(to)
 	return nil
 }
 
-// put charges the request whatever there is.
-func (c *Call) put(to int64) {
+// shrink has the request charged for n bytes at most.
+func (c *Call) shrink(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
-		c.budget.set(c.caller, c.request, to)
-		c.request = to
+	if n < c.request {
+		c.budget.set(c.caller, c.request, n)
+		c.request = n
 	}
 }
 
-// await charges a request of n bytes as soon as there is room.
+// await charges the request for n bytes as soon as there is room. Meanwhile it stays charged as it
+// is.
 func (c *Call) await(ctx context.Context, n int64) error {
-	if err := c.budget.wait(ctx, c.caller, n); err != nil {
-		return err
-	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.over {
-		c.budget.set(c.caller, n, 0)
+		c.mu.Unlock()
 		return context.Canceled
 	}
-	c.request = n
-	return nil
+	from := c.request
+	c.budget.again(c.caller, from, c.beyond)
+	c.request, c.beyond = 0, 0 // the waiter has it
+	c.mu.Unlock()
+	charged, beyond, err := c.budget.wait(ctx, c.caller, from, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.request, c.beyond = charged, beyond
+	if c.over {
+		c.release()
+		return context.Canceled
+	}
+	return err
+}
+
+// weight is what the request may take by what it was charged for, in bytes.
+func (c *Call) weight() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.request, c.beyond)
 }

@@ -11,7 +11,7 @@ import (
 const (
 	// window is what a stream may send before somebody reads it, in bytes. A message that is longer
 	// gets what it needs as soon as it is read.
-	window = 128 << 10
+	window = 1 << 20
 	// connWindow of a connection. What lies in streams' buffers does not count for it.
 	connWindow = 4 << 20
 )

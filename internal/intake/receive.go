@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,11 +22,18 @@ import (
 const (
 	// MaxRequest is the size of the largest request, in bytes.
 	MaxRequest = 64 << 20
-	// light is up to which size a stream's request is charged by its size alone.
+	// light is how much more than its size a request is expected to take, in bytes.
 	light = 64 << 10
-	// forced is by how much a stream's request may turn out to be heavier although there is no
-	// room: it has been received, and to refuse it would end the stream.
-	forced = 1 << 20
+	// lightest is up to which size a stream's request is charged by its size alone, in bytes.
+	lightest = 128
+	// frameTimeout is how long a caller has for a request that it has begun, and frameRate how many
+	// bytes more it has to send in each further second. Requests up to frameBytes have no such
+	// bound: what they hold is little beside what a call without one does.
+	frameTimeout = 30 * time.Second
+	frameRate    = 1 << 20
+	frameBytes   = 16 << 10
+	// step is by how much what comes out of a compressed request grows, in bytes.
+	step = 64 << 10
 	// prefixBytes of a message in gRPC: a flag, and four bytes of length.
 	prefixBytes = 5
 	compressed  = 1
@@ -57,7 +65,7 @@ func (c *Call) only(ctx context.Context, v any, recv func(any) error) error {
 	if err := c.resize(c.budget.expected(n)); err != nil {
 		return err
 	}
-	data, err := c.body(src, n, flag)
+	data, err := c.body(ctx, src, n, flag, c.resize)
 	if err != nil {
 		return err
 	}
@@ -82,9 +90,10 @@ func (c *Call) only(ctx context.Context, v any, recv func(any) error) error {
 	return codec.Codec{}.Unmarshal(data, v)
 }
 
-// next receives a request of a stream, which waits for room with its caller.
+// next receives a request of a stream, which waits for room with its caller, and once more where it
+// turns out to be heavier than was expected. A stream is never ended for lack of room.
 func (c *Call) next(ctx context.Context, v any, recv func(any) error) error {
-	c.put(0)
+	c.Done()
 	src, ok := grpc.ServerTransportStreamFromContext(ctx).(source)
 	if !ok {
 		return recv(v)
@@ -93,24 +102,23 @@ func (c *Call) next(ctx context.Context, v any, recv func(any) error) error {
 	if err != nil {
 		return err
 	}
-	expected := c.budget.expected(n)
-	if err := c.await(ctx, expected); err != nil {
-		return named(err)
+	await := func(n int64) error { return named(c.await(ctx, n)) }
+	if err := await(c.budget.expected(n)); err != nil {
+		return err
 	}
-	data, err := c.body(src, n, flag)
+	data, err := c.body(ctx, src, n, flag, await)
 	if err != nil {
 		return err
 	}
 	defer func() { data.Free() }()
-	size := int64(data.Len())
-	if size > light {
+	if size := int64(data.Len()); size > lightest {
 		data = joined(data)
-		if weight := size + c.plan.weigh(data); weight > expected+forced {
-			if err := c.resize(weight); err != nil {
+		weight := size + c.plan.weigh(data) + c.plan.items(data)*AnswerBytes
+		if weight > c.weight() {
+			c.shrink(size)
+			if err := await(weight); err != nil {
 				return err
 			}
-		} else {
-			c.put(max(weight, expected))
 		}
 	}
 	return codec.Codec{}.Unmarshal(data, v)
@@ -152,9 +160,10 @@ func broken(err error) error {
 	return err
 }
 
-// body receives a message of n bytes.
-func (c *Call) body(src source, n int64, flag byte) (mem.BufferSlice, error) {
-	data, err := src.Read(int(n))
+// body receives a message of n bytes. What is compressed is charged by grow, where it takes more
+// than the request is charged.
+func (c *Call) body(ctx context.Context, src source, n int64, flag byte, grow func(int64) error) (mem.BufferSlice, error) {
+	data, err := timely(ctx, src, n)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -166,14 +175,42 @@ func (c *Call) body(src source, n int64, flag byte) (mem.BufferSlice, error) {
 		return data, nil
 	case compressed:
 		defer data.Free()
-		return c.inflated(data, src.RecvCompress())
+		return c.inflated(data, src.RecvCompress(), grow)
 	}
 	data.Free()
 	return nil, status.Errorf(codes.Internal, "a message has flag %d, which is none", flag)
 }
 
+// timely reads n bytes, for which the caller has not for ever. Where they don't come in time the
+// call has to end: that ends the goroutine that still reads.
+func timely(ctx context.Context, src source, n int64) (mem.BufferSlice, error) {
+	if n <= frameBytes {
+		return src.Read(int(n))
+	}
+	type result struct {
+		data mem.BufferSlice
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		data, err := src.Read(int(n))
+		read <- result{data, err}
+	}()
+	within := frameTimeout + time.Duration(n)*time.Second/frameRate
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case r := <-read:
+		return r.data, r.err
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-timer.C:
+		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, comeBack, fmt.Sprintf("the request has %d bytes, which have not come within %v", n, within.Round(time.Second)))
+	}
+}
+
 // inflated is what a compressed message holds. It is charged while it grows.
-func (c *Call) inflated(data mem.BufferSlice, name string) (mem.BufferSlice, error) {
+func (c *Call) inflated(data mem.BufferSlice, name string, grow func(int64) error) (mem.BufferSlice, error) {
 	by := encoding.GetCompressor(name)
 	if by == nil {
 		return nil, status.Errorf(codes.Unimplemented, "no compressor is called %q", name)
@@ -184,13 +221,16 @@ func (c *Call) inflated(data mem.BufferSlice, name string) (mem.BufferSlice, err
 	if err != nil {
 		return nil, undone(err)
 	}
-	const step = 64 << 10
 	var out mem.BufferSlice
-	for total := int64(0); ; {
-		if err := c.grow(step); err != nil {
-			return nil, err
+	size := int64(data.Len())
+	piece := min(step, 3*size+1)
+	for total := int64(0); ; piece = step {
+		if to := size + total + piece; to > c.weight()+1 {
+			if err := grow(to); err != nil {
+				return nil, err
+			}
 		}
-		b := make([]byte, step)
+		b := make([]byte, piece)
 		n, err := fill(r, b)
 		if total += int64(n); total > MaxRequest {
 			return nil, oversized(total)
@@ -217,14 +257,6 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 		n += m
 	}
 	return n, err
-}
-
-// grow charges the request for n bytes more.
-func (c *Call) grow(n int64) error {
-	c.mu.Lock()
-	to := c.request + n
-	c.mu.Unlock()
-	return c.resize(to)
 }
 
 // joined is data in one piece.

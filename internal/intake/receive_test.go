@@ -339,7 +339,7 @@ func TestStreamsWaitForRoom(t *testing.T) {
 	until(t, "somebody waits", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(f.came)+b.waiting.Len() == streams
+		return len(f.came)+b.waiting == streams
 	})
 	if n := len(f.came); n == 0 || n > 8 {
 		t.Errorf("%d of %d streams are read", n, streams)

@@ -105,6 +105,25 @@ func (p *plan) weigh(data mem.BufferSlice) int64 {
 	return p.of(data[0].ReadOnlyData(), deepest)
 }
 
+// items is how many messages stand side by side in an encoded message: those of a batch. Of more
+// than one piece of data the first is looked at alone.
+func (p *plan) items(data mem.BufferSlice) (n int64) {
+	if p == nil || len(data) == 0 {
+		return 0
+	}
+	for b := data[0].ReadOnlyData(); len(b) > 0; {
+		num, _, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return n
+		}
+		if int(num) < len(p.fields) && p.fields[num].kind == message {
+			n++
+		}
+		b = b[size:]
+	}
+	return n
+}
+
 func (p *plan) of(b []byte, depth int) int64 {
 	total := p.size
 	if depth == 0 {

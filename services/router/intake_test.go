@@ -84,7 +84,7 @@ func TestStreamsThatReadNoAnswersTakeLittle(t *testing.T) {
 	}
 	took := (heap() - before) / streams
 	t.Logf("after %d messages a stream takes %d KiB", sent.Load()/streams, took>>10)
-	if took > 3<<20 {
+	if took > 5<<20 { // 1 MiB lies in the window, in buffers of up to twice that
 		t.Errorf("a stream that is not read takes %d KiB", took>>10)
 	}
 	m.publish(t, &pushmeshv1.PublishRequest{Topic: "live/1"})

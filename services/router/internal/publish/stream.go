@@ -31,8 +31,9 @@ const (
 	// maxAnswers is how many answers may wait for a client that doesn't read them; beyond it the
 	// router doesn't read from the client.
 	maxAnswers = 4096
-	// answerBytes is about what an answer takes while it waits.
-	answerBytes = 256
+	// takenAtOnce is how many messages of a batch are taken before it is looked whether their
+	// answers are read.
+	takenAtOnce = 1024
 	// maxResults of one PublishStreamResponse, which gRPC keeps until the client reads it: with 60
 	// bytes each it fits into 32 KiB, the next larger buffer has a MiB.
 	maxResults = 512
@@ -140,7 +141,14 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 			refused = s.take(&m, &o, id, req.GetRef(), req.GetMessage(), req.GetProducerSeq())
 		}
 		if batch := req.GetBatch(); len(batch) > 0 {
-			refused = s.takeBatch(&m, &o, id, batch) || refused
+			some, waited, err := s.takeBatch(ctx, &m, &o, id, batch)
+			if err != nil {
+				return err
+			}
+			refused = some || refused
+			if waited {
+				held = time.Now()
+			}
 		}
 		s.publisher.cfg.Routes.Uncork()
 		out.uncork()
@@ -152,13 +160,15 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 		if refused && s.penalty(ctx, m.Producer) {
 			held = time.Now()
 		}
-		waited, err := out.room(ctx)
-		if err != nil {
+		if !out.full() {
+			continue
+		}
+		req.Reset()
+		out.call.Done()
+		if _, err := out.room(ctx); err != nil {
 			return err
 		}
-		if waited {
-			held = time.Now()
-		}
+		held = time.Now()
 	}
 }
 
@@ -174,12 +184,25 @@ func (s *Service) open(f *codec.Frame, req *pushmeshv1.PublishStreamRequest, lat
 	return f.Thin(req, late, func(topic []byte, priority uint32) bool { return !shed.Passes(pressure, priority, topic) })
 }
 
-func (s *Service) takeBatch(m *Message, o *order, id []byte, batch []*pushmeshv1.PublishStreamRequest_Item) (refused bool) {
-	for _, it := range batch {
+// takeBatch takes a batch, part by part, and waits in between while too many answers are unsent.
+func (s *Service) takeBatch(ctx context.Context, m *Message, o *order, id []byte, batch []*pushmeshv1.PublishStreamRequest_Item) (refused, waited bool, err error) {
+	out := m.To.(*answers)
+	for i, it := range batch {
+		if i > 0 && i%takenAtOnce == 0 && out.full() {
+			s.publisher.cfg.Routes.Uncork()
+			out.uncork()
+			_, err := out.room(ctx)
+			if err != nil {
+				return refused, true, err
+			}
+			s.publisher.cfg.Routes.Cork() // its caller uncorks
+			out.cork()
+			waited = true
+		}
 		m.SettledSeq, m.SentMsAgo = it.GetSettledSeq(), it.GetSentMsAgo()
 		refused = s.take(m, o, id, it.GetRef(), it.GetMessage(), it.GetProducerSeq()) || refused
 	}
-	return refused
+	return refused, waited, nil
 }
 
 func (s *Service) take(m *Message, o *order, id []byte, ref uint64, req *pushmeshv1.PublishRequest, seq uint64) (refused bool) {
@@ -285,8 +308,16 @@ func (a *answers) finish() {
 	signal(a.wake)
 }
 
-// keep charges what is not sent yet. a.mu is held.
-func (a *answers) keep() { a.call.Keep((len(a.ready) + a.refusals) * answerBytes) }
+// keep charges what is not sent yet, or not answered. a.mu is held.
+func (a *answers) keep() { a.call.Keep((len(a.ready) + a.refusals + a.owed) * intake.AnswerBytes) }
+
+// full reports whether so many answers are unsent that there is no room for more.
+func (a *answers) full() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keep()
+	return len(a.ready)+a.refusals >= maxAnswers
+}
 
 // room waits while too many answers are unsent, and reports whether it had to.
 func (a *answers) room(ctx context.Context) (waited bool, err error) {
