@@ -52,7 +52,12 @@ type Call struct {
 }
 
 // Around registers services at r so that their calls and requests are charged to the budget.
-func (b *Budget) Around(r grpcserve.Registrar) grpcserve.Registrar { return registrar{r, b, plans{}} }
+func (b *Budget) Around(r grpcserve.Registrar) grpcserve.Registrar {
+	if b.all == 0 {
+		return r
+	}
+	return registrar{r, b, plans{}}
+}
 
 type registrar struct {
 	grpcserve.Registrar

@@ -25,7 +25,7 @@ type Settings struct {
 	Workers      int           `help:"Goroutines that rank; 0: one per core. Where an edge is on the same machine, leave it a core, or start compute with a lower priority (nice -n 19)." default:"0"`
 	ShortQueue   int           `help:"Short jobs that may be queued; further ones are refused (OVERLOADED)." default:"4096"`
 	LongQueue    int           `help:"Long jobs that may be queued; further ones are refused (OVERLOADED)." default:"1024"`
-	RequestBytes int           `help:"Bytes that jobs in progress may take; one address may have as much as is free, and a job three quarters of all, or twice of it where no other large one is under way." default:"536870912" see:"what-one-caller-can-make-a-router-keep"`
+	RequestBytes int           `zero:"keep" help:"Bytes that jobs in progress may take; one address may have as much as is free, and a job three quarters of all, or twice of it where no other large one is under way. 0: no limit." default:"0" see:"what-one-caller-can-make-a-router-keep"`
 	LogLevel     string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio   float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace        time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -54,7 +54,7 @@ func (s *Settings) Check() error {
 		settings.Range("workers", d.Workers, 1, 4096),
 		settings.Range("short-queue", d.ShortQueue, 1, 1_000_000),
 		settings.Range("long-queue", d.LongQueue, 1, 1_000_000),
-		settings.Range("request-bytes", d.RequestBytes, 8<<20, 1<<40),
+		settings.Range("request-bytes", d.RequestBytes, 0, 1<<40),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	)

@@ -369,6 +369,9 @@ func (e *fakeEdge) change(topic string, kind presence.ChangeKind, ids ...uint64)
 // report sends what there is. e.mu is held.
 func (e *fakeEdge) report() {
 	for range 2 {
+		for e.reporter.Working() {
+			e.reporter.Step()
+		}
 		e.reporter.Advance(time.Now())
 		frames, commands := e.reporter.Take()
 		for _, f := range frames {

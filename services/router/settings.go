@@ -30,7 +30,7 @@ type Settings struct {
 	CallerConsumers  int           `help:"Streams of one backend that consumes, at a time." default:"500"`
 	BroadcastFrom    int           `help:"How many edges at least (and two thirds of all) must want a topic for its messages to go out once for every edge; 1000000: never." default:"3"`
 	MaxBytes         int           `help:"Bytes of unanswered messages that this router may hold." default:"268435456" see:"overload"`
-	RequestBytes     int           `help:"Bytes that requests in progress, and answers that callers don't read, may take; one address may have as much as is free, and a request three quarters of all, or twice of it where no other large one is under way." default:"268435456" see:"what-one-caller-can-make-a-router-keep"`
+	RequestBytes     int           `zero:"keep" help:"Bytes that requests in progress, and answers that callers don't read, may take; one address may have as much as is free, and a request three quarters of all, or twice of it where no other large one is under way. 0: no limit." default:"0" see:"what-one-caller-can-make-a-router-keep"`
 	EdgeQueueBytes   int           `help:"Bytes that may be queued for all edges together; beyond it durable messages are repaired from the log, ephemeral ones are dropped." default:"268435456"`
 	AppendWait       time.Duration `help:"How long a durable message may wait for the store; from half of it on, messages of low priority are refused." default:"50ms" see:"overload"`
 	ShedLag          time.Duration `zero:"keep" help:"How late this router may be with what reaches it: messages are refused, low priorities first, to keep it at half of that. 0: never." default:"0s" see:"overload"`
@@ -71,7 +71,7 @@ func (s *Settings) Check() error {
 		settings.Range("caller-consumers", d.CallerConsumers, 1, 1_000_000),
 		settings.Range("broadcast-from", d.BroadcastFrom, 2, 1_000_000),
 		settings.Range("max-bytes", d.MaxBytes, 1<<20, 1<<40),
-		settings.Range("request-bytes", d.RequestBytes, 8<<20, 1<<40),
+		settings.Range("request-bytes", d.RequestBytes, 0, 1<<40),
 		settings.Range("edge-queue-bytes", d.EdgeQueueBytes, 1<<20, 1<<40),
 		settings.Range("append-wait", d.AppendWait.Seconds(), 0.001, 60),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),

@@ -114,7 +114,7 @@ func TestAPositionStaysWhileFiltersCome(t *testing.T) {
 	const filters = 300
 	bad := 0
 	for at := 20; at < 60; at++ { // where the filter that wants the position is among all
-		for steps := 0; steps < 8; steps++ {
+		for steps := range 8 {
 			w := newWorld(t, Limits{})
 			w.mesh.Append("room/7", "a", "b", "c")
 			c := w.session()

@@ -19,8 +19,10 @@ func TestAnOverflowOfPresenceEnds(t *testing.T) {
 	ms := &members{ops: serial.New()}
 	ms.serve(&Config{ID: "e1", Incarnation: 1}, loops)
 	now := time.Now()
-	ms.reporter.Lease(now, &meshv1.PresenceLease{RouterId: "r1", RouterIncarnation: 1, EdgeIncarnation: 1,
-		Watches: []*meshv1.PresenceLease_Watch{{Id: 1, Filter: "room", Ask: 1}}})
+	ms.reporter.Lease(now, &meshv1.PresenceLease{
+		RouterId: "r1", RouterIncarnation: 1, EdgeIncarnation: 1,
+		Watches: []*meshv1.PresenceLease_Watch{{Id: 1, Filter: "room", Ask: 1}},
+	})
 	type state struct {
 		walk uint64
 		at   int
