@@ -68,11 +68,16 @@ func (p *Pool) next() *job {
 
 // slice runs one slice of a job, without p.mu, and puts it back or ends it.
 func (p *Pool) slice(w *worker, j *job) {
+	began := time.Now()
 	if j.ctx.Err() != nil {
 		p.finish(j, context.Cause(j.ctx))
 		return
 	}
-	began := time.Now()
+	// While all of Go's processors are busy its timers are late, and so is what ctx says.
+	if due, ok := j.ctx.Deadline(); ok && began.After(due) {
+		p.finish(j, context.DeadlineExceeded)
+		return
+	}
 	if !j.begun {
 		j.begun = true
 		j.waited = began.Sub(j.queued)
