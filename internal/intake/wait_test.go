@@ -45,7 +45,9 @@ func TestRoomGivenBackByACallWakesWaiters(t *testing.T) {
 		if len(done) == 0 {
 			t.Errorf("%d of %d bytes are used, and the stream waits", b.used, b.all)
 		}
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
