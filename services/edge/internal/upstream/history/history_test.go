@@ -302,6 +302,8 @@ func FuzzLook(f *testing.F) {
 	f.Add([]byte{0x32, 6, 0x0a, 1, 0xff, 0x12, 1, 'x'})
 	f.Add([]byte{0x4a, 1, 0xff})
 	f.Add([]byte{0x0a, 1, 'x'})
+	f.Add([]byte{0x80, 0x80, 0x80, 0x80, 0x1a, 1}) // a field number beyond the last
+	f.Add([]byte{0x32, 6, 0x80, 0x80, 0x80, 0x80, 0x1a, 1})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		priority, trace, sound := look(body)
 		var frame wirev1.Message

@@ -139,7 +139,7 @@ const edges = 1<<1 | 1<<2 | 1<<7 | 1<<10 | 1<<11 | 1<<15
 func look(body []byte) (priority uint8, traceparent []byte, sound bool) {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 || num < 32 && edges>>num&1 == 1 {
+		if n < 0 || num > protowire.MaxValidNumber || num < 32 && edges>>num&1 == 1 {
 			return priority, traceparent, false
 		}
 		body = body[n:]
@@ -173,7 +173,7 @@ func look(body []byte) (priority uint8, traceparent []byte, sound bool) {
 func header(entry []byte) bool {
 	for len(entry) > 0 {
 		num, typ, n := protowire.ConsumeTag(entry)
-		if n < 0 {
+		if n < 0 || num > protowire.MaxValidNumber {
 			return false
 		}
 		entry = entry[n:]
