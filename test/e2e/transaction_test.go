@@ -109,7 +109,9 @@ func TestALateCommitIsNotSkipped(t *testing.T) {
 	late, other := db.connect(), db.connect()
 	db.do(late, "BEGIN ISOLATION LEVEL REPEATABLE READ", publishSQL("room/late", "late 1"))
 	var took []time.Duration
-	for i := range 50 { // one by one, so that many batches pass
+	// One by one, so that many batches pass. What waited for the late one would never come: it
+	// commits after these.
+	for i := range 50 {
 		want := fmt.Sprint(i)
 		db.do(other, publishSQL("room/late", want))
 		committed := time.Now()
@@ -120,11 +122,6 @@ func TestALateCommitIsNotSkipped(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("others meanwhile, commit to delivery: p50 %s, max %s", took[len(took)/2], took[len(took)-1])
-	if took[0] > 100*time.Millisecond {
-		// no clock decides more on a busy machine: what waited for the late one would never have
-		// come
-		t.Errorf("every message of the others took more than %s", took[0])
-	}
 	db.do(late, publishSQL("room/late", "late 2"), "COMMIT")
 	if got := payloads(c, 2); !slices.Equal(got, []string{"late 1", "late 2"}) {
 		t.Errorf("got %q", got)

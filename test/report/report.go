@@ -157,11 +157,13 @@ func (r *reader) packageEnded(e event) {
 }
 
 // printAll prints what the package and its tests without an end said: a panic or a timeout is
-// there.
+// there, and is among the reasons at the end.
 func (r *reader) printAll(pkg string) {
+	r.sum.reasons = append(r.sum.reasons, "failed: "+pkg)
 	for _, k := range slices.Sorted(maps.Keys(r.said)) {
-		if strings.HasPrefix(k, pkg+"\x00") {
+		if name, ok := strings.CutPrefix(k, pkg+"\x00"); ok {
 			r.print(k)
+			r.sum.reasons = append(r.sum.reasons, reasons(strings.TrimSuffix(pkg+"."+name, "."), r.said[k])...)
 		}
 	}
 }

@@ -112,7 +112,25 @@ func TestReportRepeatsReasonsAtTheEnd(t *testing.T) {
 	if err == nil {
 		t.Fatal("a failed test passes")
 	}
-	want := "FAIL\tp\t0.00s\t1 tests\nfailed: p.TestA: judge_test.go:12: message 7 came twice\ntotal: 1 packages, 0 tests passed, 1 failed, 0 skipped\n"
+	want := "FAIL\tp\t0.00s\t1 tests\nfailed: p.TestA: judge_test.go:12: message 7 came twice\nfailed: p\ntotal: 1 packages, 0 tests passed, 1 failed, 0 skipped\n"
+	if !strings.HasSuffix(out, want) {
+		t.Fatalf("got %q, want %q at its end", out, want)
+	}
+}
+
+// A package that ends in the middle of a test has no failed test: it stands at the end all the same.
+func TestReportRepeatsAPanicAtTheEnd(t *testing.T) {
+	out, err := run(t, false,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"pass","Package":"p","Test":"TestB"}`,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Output":"fatal error: stack overflow\n"}`,
+		`{"Action":"fail","Package":"p"}`,
+	)
+	if err == nil {
+		t.Fatal("a package that panicked passes")
+	}
+	want := "failed: p\nfailed: p: fatal error: stack overflow\ntotal: 1 packages, 1 tests passed, 0 failed, 0 skipped\n"
 	if !strings.HasSuffix(out, want) {
 		t.Fatalf("got %q, want %q at its end", out, want)
 	}

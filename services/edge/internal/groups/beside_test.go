@@ -111,12 +111,13 @@ func TestNewcomersWithAnotherKeyHoldNobodyUp(t *testing.T) {
 			for i := range others {
 				c.JoinGroup(exchange.Conn{Slot: 2}, uint32(i), &exchange.GroupJoin{Group: "g", Filter: "t/0", Window: 10, Key: "topic"})
 			}
-			g.ops.Run()
-			for range others {
-				if f, ok := g.setup.Pop(); ok {
-					f()
+			g.ops.Do(func() { // after they have joined, before anything else
+				for range others {
+					if f, ok := g.setup.Pop(); ok {
+						f()
+					}
 				}
-			}
+			})
 		})
 		for range others {
 			if err := <-c.joined; err == nil {
