@@ -2,10 +2,11 @@ package intake
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/cores"
 )
 
 // patience is how long a call waits for its turn to be decoded.
@@ -34,7 +35,7 @@ type turn struct {
 	gone bool          // nobody waits any more
 }
 
-func (t *turns) init() { t.free = 2 * runtime.GOMAXPROCS(0) }
+func (t *turns) init() { t.free = 2 * cores.Usable() }
 
 // enter waits for a turn. It reports false where none came in time, or ctx ended.
 func (t *turns) enter(ctx context.Context, l *line) bool {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/pushmesh/pushmesh/internal/ballast"
+	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/settings"
@@ -31,6 +32,7 @@ func run(ctx context.Context, args []string) error {
 	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
 		return err
 	}
+	cores.Spare(cores.Usable()) // callers may make every core busy
 	r, err := router.New(ctx, s)
 	if err != nil {
 		return err

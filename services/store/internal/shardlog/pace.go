@@ -2,9 +2,10 @@ package shardlog
 
 import (
 	"context"
-	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/cores"
 )
 
 const (
@@ -65,7 +66,7 @@ func (r *reader) read(ctx context.Context, messages, bytes int) {
 	begun := time.Now()
 	rest := time.Duration(0)
 	if begun.UnixNano()-r.pace.last.Load() < int64(paceLately) {
-		rest = restAfter(begun.Sub(r.since), int(r.pace.readers.Load()), runtime.GOMAXPROCS(0))
+		rest = restAfter(begun.Sub(r.since), int(r.pace.readers.Load()), cores.Usable())
 	}
 	for ctx.Err() == nil {
 		stepped := time.Since(begun)
