@@ -118,7 +118,8 @@ func TestReportRepeatsReasonsAtTheEnd(t *testing.T) {
 	}
 }
 
-// A package that ends in the middle of a test has no failed test: it stands at the end all the same.
+// A package that ends in the middle of a test has no failed test: it stands at the end all the
+// same.
 func TestReportRepeatsAPanicAtTheEnd(t *testing.T) {
 	out, err := run(t, false,
 		`{"Action":"start","Package":"p"}`,

@@ -58,7 +58,8 @@ func (q *Queue) Len() int { return int(q.n.Load()) }
 // Ready has a token while something waits: the owner receives it, then calls Run.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// Run runs what waits now. Only the owning goroutine calls it, and not from a function that it runs.
+// Run runs what waits now. Only the owning goroutine calls it, and not from a function that it
+// runs.
 func (q *Queue) Run() { q.RunFor(math.MaxInt64) }
 
 // lookEvery is how many functions RunFor runs between looks at the time.
