@@ -359,7 +359,8 @@ func (g *Groups) leased(s *share, req *meshv1.AttachSessionRequest, resp *meshv1
 		g.Stats.Grants.Add(1)
 		g.setAt(s, g.cfg.Edge)
 		g.begin(s, resp, asked)
-		if g.draining { // it was asked for before
+		if g.draining || len(s.members) == 0 {
+			// It was asked for before. Where a new group begins is for a member to say.
 			g.release(s.dispatcher)
 			break
 		}

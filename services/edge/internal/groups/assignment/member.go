@@ -79,10 +79,13 @@ func (c *Core) placed(m *member) {
 }
 
 // Join makes a member, or changes one. held is what it has: what a member is thought to have
-// besides got lost on the way, but for what was assigned after it was asked.
+// besides got lost on the way, but for what was assigned after it was asked. Of one that is known
+// the words on messages came before, in their order: told again, one could be taken for a word on
+// the message that the member was given since. ACKs are the same however often they come.
 func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	m := c.members[id]
-	if m == nil {
+	known := m != nil
+	if !known {
 		m = &member{id: id, index: -1, asked: c.now, hash: hash(id.Edge + string(binary.BigEndian.AppendUint64(nil, id.ID)))}
 		c.members[id] = m
 		c.edges[id.Edge]++
@@ -93,7 +96,9 @@ func (c *Core) Join(id MemberID, j *meshv1.GroupJoin) {
 	}
 	m.window = int(j.GetWindow())
 	for _, s := range j.GetSettled() {
-		c.Settle(id, s)
+		if !known || s.GetHow() == meshv1.GroupSettle_HOW_ACKED {
+			c.Settle(id, s)
+		}
 	}
 	for _, a := range j.GetAcked() {
 		c.ackedBefore(a)

@@ -50,6 +50,17 @@ func happen(w *world) {
 			m := rapid.SampledFrom(all).Draw(t, "pauses")
 			w.paused[m] = !w.paused[m]
 			w.rejoin(m)
+		case step < 56 && len(all) > 0:
+			// nobody takes anything, and the dispatcher may move meanwhile
+			w.pauseAll()
+			switch rapid.IntRange(0, 2).Draw(t, "moves") {
+			case 1: // as planned
+				w.save(true)
+				w.renew(!w.c.Clean())
+			case 2: // it is killed
+				w.strict = false
+				w.renew(true)
+			}
 		case step < 90 && len(busy) > 0:
 			m := rapid.SampledFrom(busy).Draw(t, "member")
 			a := w.take(m, rapid.IntRange(0, len(w.has[m])-1).Draw(t, "which"))
@@ -71,6 +82,7 @@ func happen(w *world) {
 			clear(w.windows)
 			clear(w.paused)
 			clear(w.has)
+			clear(w.words)
 			w.renew(true)
 		default:
 			w.now += 2e6

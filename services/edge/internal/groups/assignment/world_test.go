@@ -49,7 +49,8 @@ type world struct {
 	next    uint64 // of members
 	windows map[MemberID]int
 	paused  map[MemberID]bool
-	has     map[MemberID][]Assignment // with members, in the order assigned
+	has     map[MemberID][]Assignment          // with members, in the order assigned
+	words   map[MemberID][]*meshv1.GroupSettle // the last ones, which edges may tell again
 	stored  map[string]*meshv1.SessionCursor
 	letters map[key]int
 	refused map[key]int // how often a member gave word that it was not ACKed
@@ -65,6 +66,7 @@ type world struct {
 func newWorld(t *rapid.T, k string) *world {
 	w := &world{
 		t: t, key: k, logs: map[string][]*exchange.Message{"a": nil, "b": nil, "c": nil}, windows: map[MemberID]int{}, paused: map[MemberID]bool{}, has: map[MemberID][]Assignment{},
+		words:  map[MemberID][]*meshv1.GroupSettle{},
 		stored: map[string]*meshv1.SessionCursor{}, letters: map[key]int{}, refused: map[key]int{}, acked: map[key]bool{}, seen: map[key]int{},
 		last: map[string]int{}, order: map[key]int{}, count: map[string]int{}, strict: true,
 	}
@@ -101,6 +103,11 @@ func (w *world) save(all bool) {
 		if w.letters[k]++; w.refused[k] == 0 || l.GetAttempts() < attempts {
 			w.t.Fatalf("%v is a dead letter after %d attempts, and members gave word of %d", k, l.GetAttempts(), w.refused[k])
 		}
+		for m, all := range w.has {
+			if w.strict && slices.ContainsFunc(all, func(a Assignment) bool { return id(a.Message) == k }) {
+				w.t.Fatalf("%v is a dead letter while %v has it", k, m)
+			}
+		}
 	}
 }
 
@@ -133,7 +140,7 @@ func (w *world) join(held []Assignment) MemberID {
 }
 
 func (w *world) rejoin(m MemberID) {
-	j := &meshv1.GroupJoin{Window: uint32(w.windows[m])}
+	j := &meshv1.GroupJoin{Window: uint32(w.windows[m]), Settled: w.words[m]}
 	if w.paused[m] {
 		j.Window = 0
 	}
@@ -216,7 +223,18 @@ func (w *world) settle(m MemberID, a Assignment, how meshv1.GroupSettle_How, del
 	} else {
 		w.refused[id(a.Message)]++
 	}
-	w.c.Settle(m, &meshv1.GroupSettle{Topic: a.Message.Topic, Epoch: a.Message.Epoch, Seq: a.Message.Seq, How: how, DelayMs: delay})
+	word := &meshv1.GroupSettle{Topic: a.Message.Topic, Epoch: a.Message.Epoch, Seq: a.Message.Seq, How: how, DelayMs: delay}
+	w.words[m] = append(w.words[m], word)
+	w.words[m] = w.words[m][max(len(w.words[m])-3, 0):]
+	w.c.Settle(m, word)
+}
+
+// pauseAll has all members take nothing more.
+func (w *world) pauseAll() {
+	for _, m := range w.members(false) {
+		w.paused[m] = true
+		w.rejoin(m)
+	}
 }
 
 // gone forgets a member, and what it had.
@@ -224,6 +242,7 @@ func (w *world) gone(m MemberID) {
 	delete(w.windows, m)
 	delete(w.paused, m)
 	delete(w.has, m)
+	delete(w.words, m)
 }
 
 func (w *world) members(nonEmpty bool) (all []MemberID) {

@@ -52,8 +52,14 @@ func (s *Sessions) Attach(conn exchange.Conn, user, name string, ttl uint32, con
 }
 
 // begin asks the holder on this edge to yield, else looks for one elsewhere; then the session is
-// raised.
+// raised. Who is gone by now asks nobody.
 func (s *Sessions) begin(one *session) {
+	for one.attaches[0].givenUp.Load() {
+		if one.attaches = one.attaches[1:]; len(one.attaches) == 0 {
+			s.forget(one)
+			return
+		}
+	}
 	a := one.attaches[0]
 	if !one.held {
 		s.raise(one, a, true)
@@ -96,14 +102,14 @@ func (s *Sessions) raise(one *session, a *attach, elsewhere bool) {
 			defer func() { <-slots }()
 		case <-ctx.Done():
 		}
-		if elsewhere {
+		if elsewhere && !a.givenUp.Load() { // it may have waited for long
 			s.yieldElsewhere(ctx, one.key, a)
 		}
 		if a.givenUp.Load() { // the session stays with whom it has
 			s.ops.Do(func() { s.attached(one, a, nil, errGivenUp) })
 			return
 		}
-		resp, err := s.ask(ctx, &meshv1.AttachSessionRequest{
+		resp, err := s.ask(ctx, a, &meshv1.AttachSessionRequest{
 			User: one.user, Name: one.name, EdgeId: s.cfg.Edge, ConnectionId: a.connectionID, TtlS: a.ttl, Origin: a.origin,
 		})
 		s.ops.Do(func() { s.attached(one, a, resp, err) })
@@ -128,7 +134,7 @@ func (s *Sessions) slotsOf(owner string) chan struct{} {
 }
 
 func (s *Sessions) yieldElsewhere(ctx context.Context, k key, a *attach) {
-	peek, err := s.ask(ctx, &meshv1.AttachSessionRequest{User: k.user, Name: k.name, EdgeId: s.cfg.Edge, Peek: true})
+	peek, err := s.ask(ctx, a, &meshv1.AttachSessionRequest{User: k.user, Name: k.name, EdgeId: s.cfg.Edge, Peek: true})
 	if err != nil || peek.GetPreviousEdge() == "" || peek.GetPreviousEdge() == s.cfg.Edge || a.givenUp.Load() {
 		return
 	}
@@ -139,12 +145,13 @@ func (s *Sessions) yieldElsewhere(ctx context.Context, k key, a *attach) {
 	}
 }
 
-func (s *Sessions) ask(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
+// ask asks the store, and again where that can help, for as long as the connection is there.
+func (s *Sessions) ask(ctx context.Context, a *attach, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
 	for n := 0; ; n++ {
 		once, cancel := context.WithTimeout(ctx, attachTimeout)
 		resp, err := s.cfg.Store.AttachSession(once, req)
 		cancel()
-		if !code.Retryable(code.Of(err)) || n == len(attachPauses) || code.From(err).RetryAfter > attachTimeout {
+		if !code.Retryable(code.Of(err)) || n == len(attachPauses) || a.givenUp.Load() || code.From(err).RetryAfter > attachTimeout {
 			return resp, err
 		}
 		select {

@@ -53,8 +53,6 @@ func TestWhoStaysBehindAnOwnerGoesOn(t *testing.T) {
 		if err := b.Flush(ctx); err != nil {
 			t.Errorf("flush: %v", err)
 		}
-		// for the bench's end
-		b.do(func() { b.line.goOn("slow") })
 	})
 }
 
@@ -82,7 +80,6 @@ func TestWhoWaitsBehindSessionsThatAreLostGoesOn(t *testing.T) {
 			if len(b.dirty) != 0 {
 				t.Errorf("%d sessions are not written after a minute, though their owner has no write under way (%d)", len(b.dirty), b.Sessions.writes["slow"])
 			}
-			b.line.goOn("slow")
 		})
 	})
 }
