@@ -61,7 +61,7 @@ func TestCursorWithManyRangesAgreesWithSet(t *testing.T) {
 			lo := rapid.Uint64Range(1, most).Draw(t, "lo")
 			n := rapid.Uint64Range(1, 400).Draw(t, "n")
 			every := rapid.Uint64Range(2, 4).Draw(t, "every")
-			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1: // holes, from the lowest on
 				for i := range n {
 					settle(lo+i*every, lo+i*every)
@@ -76,6 +76,8 @@ func TestCursorWithManyRangesAgreesWithSet(t *testing.T) {
 				for seq := c.Floor + 1; seq <= min(c.Floor+n, most); seq++ {
 					settle(seq, seq)
 				}
+			case 5: // it goes on as it was stored
+				c = New(c.Encode("t"))
 			}
 			verifyBlocks(t, c)
 		}

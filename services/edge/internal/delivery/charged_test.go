@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
@@ -248,5 +250,44 @@ func TestAnAddressIsCharged(t *testing.T) {
 	w.settle()
 	if !subscribe(all[2]) {
 		t.Fatal("what one gave back can't be had by another")
+	}
+}
+
+// publishing notes for which address messages count.
+type publishing struct {
+	exchange.Mesh
+	origins []string
+}
+
+func (a *publishing) Publish(conn exchange.Conn, origin string, id uint32, item *meshv1.ClientPublish_Item) {
+	a.origins = append(a.origins, origin)
+	a.Mesh.Publish(conn, origin, id, item)
+}
+
+// A message on its way counts for the address of its client, which is asked for once for all that
+// are on their way together.
+func TestPublishesCountForTheirAddress(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true}}})
+	asked, a := 0, &publishing{Mesh: w.h.cfg.Mesh}
+	cfg := w.h.cfg
+	cfg.Mesh, cfg.Origin = a, func(slot uint32) string { asked++; return fmt.Sprint("192.0.2.", slot) }
+	w.h = newHub(cfg)
+	w.pass(0)
+	all := []*client{w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})}
+	var want []string
+	for round := range 2 {
+		w.mesh.Hold()
+		for _, c := range all {
+			for id := range uint32(3) {
+				c.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: id, Topic: "open/x"})
+				want = append(want, fmt.Sprint("192.0.2.", c.slot))
+			}
+		}
+		w.mesh.Release()
+		w.settle()
+		if !slices.Equal(a.origins, want) || asked != 2*(round+1) {
+			t.Fatalf("they count for %v, want %v; addresses were asked for %d times", a.origins, want, asked)
+		}
 	}
 }

@@ -144,9 +144,9 @@ func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
 		h.refuse(c, m.GetId(), why)
 		return
 	}
-	h.conns.AddPublish(c, m.GetId(), size)
+	from := h.conns.AddPublish(c, m.GetId(), size, h.origin)
 	h.kept.Charge(c.Slot, size)
-	h.mesh.Publish(h.handle(c), m.GetId(), &meshv1.ClientPublish_Item{
+	h.mesh.Publish(h.handle(c), from, m.GetId(), &meshv1.ClientPublish_Item{
 		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.ClientID),
 	})
 }

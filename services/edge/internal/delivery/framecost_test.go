@@ -25,7 +25,7 @@ func (m *taking) Join(conn exchange.Conn, sub uint32, _ string, _ bool, _ int) {
 	m.answers = append(m.answers, exchange.Joined{Conn: conn, Sub: sub, Exact: true})
 }
 
-func (m *taking) Publish(conn exchange.Conn, id uint32, _ *meshv1.ClientPublish_Item) {
+func (m *taking) Publish(conn exchange.Conn, _ string, id uint32, _ *meshv1.ClientPublish_Item) {
 	m.answers = append(m.answers, exchange.Published{Conn: conn, ID: id, Result: &meshv1.ClientPublishReply_Result{Code: wirev1.Code_CODE_OK}})
 }
 

@@ -53,7 +53,7 @@ func (k *hoarding) JoinGroup(conn exchange.Conn, sub uint32, _ *exchange.GroupJo
 	k.h.Event(exchange.GroupJoined{Conn: conn, Sub: sub})
 }
 
-func (k *hoarding) Publish(_ exchange.Conn, _ uint32, item *meshv1.ClientPublish_Item) {
+func (k *hoarding) Publish(_ exchange.Conn, _ string, _ uint32, item *meshv1.ClientPublish_Item) {
 	k.publishes = append(k.publishes, item)
 }
 

@@ -239,7 +239,7 @@ func (h *Hub) Busy() bool {
 
 // Queued reports whether Work has something to do.
 func (h *Hub) Queued() bool {
-	return h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.replay.runnable.Len() > 0 && !h.replay.pace.Exhausted(h.now) || h.waker.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
+	return h.fan.active() || h.fan.inbox.Len() > 0 || h.starter.waits() || h.replay.ready() && !h.replay.pace.Exhausted(h.now) || h.waker.Len() > 0 || h.jobs.Len()+h.rooms.jobs.Len() > 0
 }
 
 // Tick fires what is due, at most about budget connections with few topics each; more says that

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
 // missed has so many clients each subscribe to as many topics of their own, with a message each
@@ -64,5 +65,54 @@ func TestManyWithATopicEachCatchUpSoon(t *testing.T) {
 func TestWhoMissedOneMessageWaitsForFewReads(t *testing.T) {
 	if _, ms := missed(t, 10, 60); ms > 20 {
 		t.Fatalf("it waits for %d ms", ms)
+	}
+}
+
+// slowLog answers reads of logs one by one, as it is told to.
+type slowLog struct {
+	exchange.Mesh
+	asked []func()
+}
+
+func (s *slowLog) Read(loop uint16, topic string, epoch, from, to uint64, maxBytes int) {
+	s.asked = append(s.asked, func() { s.Mesh.Read(loop, topic, epoch, from, to, maxBytes) })
+}
+
+// Reads of logs wait in one line behind the loop. Who has very many positions has few of them there
+// at a time, so that others don't wait behind all that it asks for; and it comes to its end.
+func TestFewReadsAreUnderWayForThoseWithManyPositions(t *testing.T) {
+	const topics, most = 1000, 200
+	w := newWorld(t, Limits{})
+	log := &slowLog{Mesh: w.h.cfg.Mesh}
+	cfg := w.h.cfg
+	cfg.Mesh = log
+	w.h = newHub(cfg)
+	w.pass(0)
+	w.manyTopics(topics)
+	w.mesh.Append("room/1", "x")
+	many, one := w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})
+	many.subscribe(&wirev1.Subscribe{Id: 1, Filter: "many/+", Start: wirev1.Start_START_EARLIEST})
+	w.settle()
+	one.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Start: wirev1.Start_START_EARLIEST})
+	w.settle()
+	if n := len(log.asked); n < 2 || n > most {
+		t.Fatalf("%d reads are before the neighbour's", n-1)
+	}
+	if w.h.Queued() {
+		t.Fatal("the loop goes on though nobody may")
+	}
+	for len(log.asked) > 0 {
+		next := log.asked[0]
+		log.asked = log.asked[1:]
+		next()
+		w.settle()
+		many.take()
+		one.take()
+		if len(log.asked) > most {
+			t.Fatalf("%d reads are under way", len(log.asked))
+		}
+	}
+	if n := w.h.Stats().Deliveries; n != topics+1 {
+		t.Fatalf("%d of %d messages came", n, topics+1)
 	}
 }

@@ -60,7 +60,7 @@ func (r *replayer) slice() int {
 	if r.pace.Exhausted(r.hub.now) {
 		return 0
 	}
-	next, ok := r.runnable.Pop()
+	next, ok := r.runnable.Pop(r.reads.Many())
 	if !ok {
 		return 0
 	}
@@ -354,7 +354,10 @@ func (r *replayer) notWaiting(t *state.Track) {
 // so together they get a number of messages in a millisecond, and what is live has the rest.
 
 // Paced says that somebody waits for the next millisecond, of the clock that SetTime tells.
-func (h *Hub) Paced() bool { return h.replay.runnable.Len() > 0 && h.replay.pace.Exhausted(h.now) }
+func (h *Hub) Paced() bool { return h.replay.ready() && h.replay.pace.Exhausted(h.now) }
+
+// ready reports whether somebody may go on, pace aside.
+func (r *replayer) ready() bool { return r.runnable.Ready(r.reads.Many()) }
 
 // A session is sent nothing more than Limits.Span seqs behind the first one that it has not
 // settled. A message that timed out as often as it is sent on one connection waits for the next
@@ -393,7 +396,7 @@ func (r *replayer) tendFirst(t *state.Track) {
 func (r *replayer) read(t *state.Track, from uint64, size int) {
 	ts := t.Topic
 	r.hub.tracks.More(t).Asked, t.Reading = from, true
-	if r.reads.Wait(&ts.Reads, from, t.Ref()) {
+	if r.reads.Wait(&ts.Reads, from, t.Conn.Tracks.Len(), t.Ref()) {
 		r.hub.stats.LogReads++
 		r.pace.Spend(replay.ReadCost(t.Conn.Tracks.Len()))
 		r.hub.mesh.Read(r.hub.cfg.Loop, strings.Clone(ts.Name()), t.Epoch, from, 0, size)

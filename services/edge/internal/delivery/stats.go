@@ -10,7 +10,7 @@ func (h *Hub) InUse() map[string]int {
 	return map[string]int{
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "kept bytes": int(h.kept.Bytes()), "ranges": h.replay.pinned,
 		"subscriptions": h.subs.Slab.Taken(), "subscriptions with wildcards": h.subs.Mores.Taken(), "positions": h.tracks.Slab.Taken(), "parts of positions": h.tracks.Mores.Taken(), "beginnings": h.starter.pendings.Taken(),
-		"parts of connections": h.conns.Mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.Slab.Taken(), "reads": h.replay.reads.Topics(),
+		"parts of connections": h.conns.Mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.Slab.Taken(), "reads": h.replay.reads.Topics(), "reads for those with many positions": h.replay.reads.Many(),
 		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held),
 	}
 }

@@ -104,8 +104,9 @@ type Mesh interface {
 	// the edge are shared, and served from recent messages where possible. epoch 0: whichever there
 	// is.
 	Read(loop uint16, topic string, epoch, from, to uint64, maxBytes int)
-	// Publish hands a client's message to a router; answered by Published.
-	Publish(conn Conn, id uint32, item *meshv1.ClientPublish_Item)
+	// Publish hands a client's message to a router; answered by Published. origin is the client's
+	// address, for which what waits counts; "": it counts for none.
+	Publish(conn Conn, origin string, id uint32, item *meshv1.ClientPublish_Item)
 	// Attach makes the connection the holder of session (user, name): an older holder yields first
 	// (500 ms). Answered by Attached. A session that has to be created counts for origin, the
 	// client's address; "": for none.

@@ -248,7 +248,8 @@ func (g *game) nothingIsLeft() {
 	for what, n := range map[string]int{
 		"bytes of parts of frames": g.l.peers.kept, "parts of frames": g.l.peers.rests.Taken(), "parts of sockets": g.l.peers.mores.Taken(), "with TLS": g.l.peers.secures.Taken(),
 		"secure": int(g.l.stats.Secure), "at the door": g.l.door.Held(), "joins": g.mesh.Joins - g.mesh.Leaves, "bytes of the budget": int(s.BudgetBytes), "bytes of the kernel": int(s.KernelBytes),
-		"stalled": int(s.Stalled), "behind": int(s.Subscriptions),
+		"stalled": int(s.Stalled), "behind": int(s.Subscriptions), "large parts": len(g.l.peers.large.bySlot), "addresses with large parts": len(g.l.peers.large.byAddress),
+		"put off": len(g.l.off.fresh) + g.l.off.turns.Len(),
 	} {
 		if n != 0 {
 			g.Errorf("%d %s are left", n, what)

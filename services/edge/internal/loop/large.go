@@ -63,16 +63,14 @@ func (s *largeParts) drop(slot uint32) {
 	}
 }
 
-// countPart brings the large parts up to date with one connection's, and says how much the parts of
-// its address take; 0: its own is small, or counts for no address. What begins with whole frames or
-// records waits for the edge, and is no part: there is no more of it than one read brings.
-func (l *Loop) countPart(slot uint32, p *peer) (ofAddress int) {
-	n := p.parts()
-	if n <= smallRest || p.fed {
+// countPart brings the large parts up to date with one connection's, and says how much it is, and
+// how much the parts of its address take; 0: its own is small, or counts for no address.
+func (l *Loop) countPart(slot uint32, p *peer) (n, ofAddress int) {
+	if n = p.parts(); n <= smallRest {
 		l.peers.large.drop(slot)
-		return 0
+		return 0, 0
 	}
-	return l.peers.large.set(slot, n, l.partOrigin)
+	return n, l.peers.large.set(slot, n, l.partOrigin)
 }
 
 // partOrigin is the address for which a connection's large part counts; a router's is nobody's.
@@ -87,10 +85,10 @@ func (l *Loop) partOrigin(slot uint32) string {
 // that goes on in it, where there is no memory left for such parts, or its address has its share of
 // it. One frame of an address fits in any case.
 func (l *Loop) refuseLargePart(slot uint32, p *peer) bool {
-	ofAddress := l.countPart(slot, p)
+	n, ofAddress := l.countPart(slot, p)
 	why := noFrameRoom
 	switch {
-	case p.parts() <= smallRest || p.fed:
+	case n == 0:
 		return false
 	case l.peers.kept > l.cfg.FrameMemory:
 	case ofAddress > max(l.cfg.FrameMemory/addressParts, 2*l.cfg.Limits.MaxFrame):

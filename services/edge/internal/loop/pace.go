@@ -81,7 +81,7 @@ func (l *Loop) tooMuch(slot uint32, p *peer) bool {
 	l.stats.Paced++
 	l.hub.Unread(slot)
 	p.deferred = true
-	l.paused = append(l.paused, slot)
+	l.paused = append(l.paused, handle{slot, p.gen})
 	return true
 }
 

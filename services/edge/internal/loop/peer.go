@@ -3,8 +3,10 @@ package loop
 import (
 	"errors"
 
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/record"
 )
 
 // peer is the socket of the connection in a slot. An idle one has no buffer.
@@ -41,21 +43,28 @@ const noSocket = -1
 
 // vacant is the slot without a connection: it may still stand in the lists of the loop.
 func (p *peer) vacant() peer {
-	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, deferred: p.deferred, flushing: p.flushing, stalled: p.stalled}
+	return peer{peerMore: noPeerMore, fd: noSocket, reading: p.reading, flushing: p.flushing, stalled: p.stalled}
 }
 
 // open reports whether the slot has a connection that goes on.
 func (p *peer) open() bool { return p.fd >= 0 && !p.ending }
 
-// parts is how much memory holds what was read of the connection and is not handled.
+// parts is how much memory holds a frame of the connection that has not come whole, and a record.
+// What begins with a whole one waits for the edge, and is no part: there is no more of it than one
+// read brings.
 func (p *peer) parts() (n int) {
-	if p.rest != nil {
+	if p.rest != nil && !wholeFrame(p.rest.bytes) {
 		n = cap(p.rest.bytes)
 	}
-	if p.secure != nil {
+	if p.secure != nil && record.Whole(p.secure.in) == 0 {
 		n += cap(p.secure.in)
 	}
 	return n
+}
+
+func wholeFrame(b []byte) bool {
+	n, _, ok := wire.Header(b)
+	return ok && len(b) >= wire.HeaderSize+n
 }
 
 // rest is what was read of a connection and is not handled yet: a frame that has not come whole, or
@@ -65,6 +74,9 @@ type rest struct{ bytes []byte }
 // lingerKiB is how much of what a closing connection still sends is read, so that its last words
 // are not lost to a reset.
 const lingerKiB = 8 << 10
+
+// discardReads is how often one that closes is read in a turn.
+const discardReads = 4
 
 // peers holds them by slot, where the collector does not look.
 type peers struct {
@@ -284,22 +296,25 @@ func (l *Loop) feed(slot uint32, p *peer, fresh []byte) bool {
 	return false
 }
 
-// discard reads what a closing connection still sends.
+// discard reads what a closing connection still sends, as far as its share goes.
 func (l *Loop) discard(slot uint32, p *peer) {
 	l.forget(slot, p)
-	for range 4 {
+	for reads := 0; reads < discardReads && l.remainingShare(p) > 0; reads++ {
 		n, err := poll.Read(int(p.fd), l.buf)
 		if errors.Is(err, poll.ErrAgain) {
 			p.readable = false
 			return
 		}
-		p.discarded += uint16((n + kib - 1) / kib)
+		read := (max(n, 0) + kib - 1) / kib
+		p.discarded += uint16(read)
 		if err != nil || n == 0 || p.discarded > lingerKiB {
 			l.end(slot, p)
 			return
 		}
+		l.spend(p, max(read, readUnits))
 	}
-	l.wantRead(slot, p)
+	p.readable = true
+	l.goOn(slot, p)
 }
 
 // sayGoodbye ends the edge's side; the peer's last bytes are read for a while, so that it gets

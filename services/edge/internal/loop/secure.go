@@ -68,10 +68,8 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 		p.fed = true // its share is used up
 	case n == 0 && len(b) > 0:
 		l.hub.RecordBegun(slot)
-		l.refuseLargePart(slot, p)
-		return goesOn
 	}
-	l.countPart(slot, p)
+	l.refuseLargePart(slot, p)
 	return goesOn
 }
 

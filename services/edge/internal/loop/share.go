@@ -51,7 +51,7 @@ const (
 
 // putOff is who has used its share. The zero value is ready.
 type putOff struct {
-	fresh   []uint32 // slots, since the last release
+	fresh   []handle // since the last release
 	turns   walk.Turns[payer, waiting]
 	quietAt int64 // when the loop is quiet, if no live message comes before
 	alarmAt int64 // when the next period begins; 0: nobody waits for it
@@ -65,7 +65,19 @@ type payer struct {
 
 type waiting struct {
 	payer
-	at uint32 // its slot
+	at handle
+}
+
+// handle is a connection that is not read for a while, by its slot and generation: one that is in
+// the same slot later does not wait in its place.
+type handle struct{ slot, gen uint32 }
+
+// stillOpen is the connection's peer; nil: it is over.
+func (l *Loop) stillOpen(at handle) *peer {
+	if p := l.peers.get(at.slot); p.open() && p.gen == at.gen {
+		return p
+	}
+	return nil
 }
 
 // any reports whether somebody waits for a next period.
@@ -99,7 +111,7 @@ func (l *Loop) goOn(slot uint32, p *peer) {
 	}
 	p.deferred = true
 	l.stats.Deferred++
-	l.off.fresh = append(l.off.fresh, slot)
+	l.off.fresh = append(l.off.fresh, handle{slot, p.gen})
 	l.setAlarm()
 }
 
@@ -128,7 +140,7 @@ func (l *Loop) release() {
 		if !ok {
 			return
 		}
-		if p := l.peers.get(w.at); p.open() && l.remainingShare(p) <= 0 {
+		if p := l.stillOpen(w.at); p != nil && l.remainingShare(p) <= 0 {
 			l.off.turns.Push(w.payer, w)
 		} else if l.goOnAt(w.at) {
 			places--
@@ -141,15 +153,13 @@ func (l *Loop) release() {
 
 // lineUp has those that were put off since the last release take turns with others.
 func (l *Loop) lineUp() {
-	for _, slot := range l.off.fresh {
-		p := l.peers.get(slot)
-		if !p.open() {
-			p.deferred = false
+	for _, at := range l.off.fresh {
+		if l.stillOpen(at) == nil {
 			continue
 		}
-		w := waiting{payer{address: l.partOrigin(slot)}, slot}
+		w := waiting{payer{address: l.partOrigin(at.slot)}, at}
 		if w.address == "" {
-			w.payer.slot = slot
+			w.payer.slot = at.slot
 		}
 		l.off.turns.Push(w.payer, w)
 	}
@@ -157,22 +167,25 @@ func (l *Loop) lineUp() {
 }
 
 // goOnWith has connections read again.
-func (l *Loop) goOnWith(slots []uint32) []uint32 {
-	for _, slot := range slots {
-		l.goOnAt(slot)
+func (l *Loop) goOnWith(all []handle) []handle {
+	for _, at := range all {
+		l.goOnAt(at)
 	}
-	return slots[:0]
+	return all[:0]
 }
 
-// goOnAt has a connection read again, and reports whether it is. One that has ended meanwhile, or
-// whose slot is another's now, may have nothing to read.
-func (l *Loop) goOnAt(slot uint32) bool {
-	p := l.peers.get(slot)
-	p.deferred = false
-	if !p.open() || !p.readable && !p.fed {
+// goOnAt has a connection read again, and reports whether it is: it may have ended meanwhile, or
+// have nothing to read.
+func (l *Loop) goOnAt(at handle) bool {
+	p := l.stillOpen(at)
+	if p == nil {
 		return false
 	}
-	l.wantRead(slot, p)
+	p.deferred = false
+	if !p.readable && !p.fed {
+		return false
+	}
+	l.wantRead(at.slot, p)
 	return true
 }
 

@@ -120,7 +120,7 @@ func TestAShareIsOfWorkToo(t *testing.T) {
 func TestConnectionsEndWhilePutOff(t *testing.T) {
 	l, flood, neighbour, next := flooding(t, 2*share)
 	turnUntil(t, l, "it is put off", func() bool { return len(l.off.fresh) == 1 })
-	slot := l.off.fresh[0]
+	slot := l.off.fresh[0].slot
 	// a reset: nothing is left to read
 	_ = flood.Conn.(interface{ SetLinger(sec int) error }).SetLinger(0)
 	_ = flood.Close()
@@ -128,9 +128,11 @@ func TestConnectionsEndWhilePutOff(t *testing.T) {
 	c := dial(t, l)
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
 	turnUntil(t, l, "another has the slot", func() bool { return l.peers.get(slot).open() })
-	next()
-	turnUntil(t, l, "it is read", func() bool { return !l.turn() && l.hub.Stats().Connections == 2 && !l.off.any() })
+	// nor does it wait in the place of the one before
+	turnUntil(t, l, "it is read", func() bool { return l.hub.Stats().Frames == 4+share+1 && !l.turn() })
 	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+	next()
+	turnUntil(t, l, "nobody waits", func() bool { return !l.turn() && !l.off.any() })
 	neighbour.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{})
 	turnUntil(t, l, "Ping was read", func() bool { return l.hub.Stats().Frames == 4+share+2 })
 	neighbour.read(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
@@ -211,7 +213,7 @@ func TestThoseWhoFloodGoOnInTurns(t *testing.T) {
 	l.flushes = l.flushes[:0]
 	const many = 2 * floods * longestWait
 	for l.off.turns.Len() < many {
-		l.off.turns.Push(payer{slot: 1}, waiting{payer{slot: 1}, 1})
+		l.off.turns.Push(payer{slot: 1}, waiting{payer{slot: 1}, handle{1, l.peers.get(1).gen}})
 	}
 	if l.release(); len(l.off.fresh) > 0 || l.off.turns.Len() < many-looksPerPlace*2*floods || l.off.turns.Len() > many-2*floods {
 		t.Fatalf("%d of %d wait", l.off.turns.Len(), many)
@@ -417,5 +419,55 @@ func TestAShareIsOfRecordsToo(t *testing.T) {
 		if n := l.stats.Records - opened; n > share/(recordUnits+1)+1 {
 			t.Fatalf("%d records were opened in a period", n)
 		}
+	}
+}
+
+// So does what a connection sends that is closing: it is read and thrown away, so that its client
+// gets the reason.
+func TestAShareIsOfWhatIsThrownAwayToo(t *testing.T) {
+	l, flood, _, next := flooding(t, 0)
+	flood.write(frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1}))
+	turnUntil(t, l, "it is closing", func() bool { return l.hub.Stats().Closes[wirev1.Code_CODE_BAD_FRAME] == 1 })
+	slot := uint32(slices.IndexFunc([]uint32{0, 1}, func(slot uint32) bool { return l.hub.Status(slot).Closing }))
+	const size = 1 << 20
+	// until the edge ends it, on a slow machine
+	go func() { _, _ = flood.Write(make([]byte, size)) }()
+	p := l.peers.get(slot)
+	over := func() bool { return !p.open() || p.discarded >= size/kib }
+	for !over() {
+		before := p.discarded
+		next()
+		turnUntil(t, l, "more is read", func() bool { return p.discarded > before || over() })
+		for range 10 {
+			l.turn()
+		}
+		if n := int(p.discarded) - int(before); p.open() && n > 2*share {
+			t.Fatalf("%d KiB were read in a period", n)
+		}
+	}
+}
+
+// A part of a frame is counted while records wait behind it.
+func TestPartsBehindWhichRecordsWaitAreCounted(t *testing.T) {
+	l, c := shaken(t)
+	period := l.periodAt(l.now()) + 1
+	l.periodAt = func(int64) uint16 { return period }
+	const size = 100 << 10
+	part := make([]byte, wire.HeaderSize+size)
+	wire.PutHeader(part, 2*size, wirev1.FrameType_FRAME_TYPE_PUBLISH)
+	c.write(part)
+	turnUntil(t, l, "the part was read", func() bool { period++; return l.peers.kept >= size })
+	for range 4 * share {
+		c.write(make([]byte, 1))
+	}
+	p := l.peers.get(0)
+	turnUntil(t, l, "records wait", func() bool {
+		if l.off.any() && !p.fed {
+			period++ // it was read before the next ones came
+		}
+		return l.off.any() && p.fed
+	})
+	if n := l.peers.large.bySlot[0].bytes; n < size {
+		t.Fatalf("%d bytes are counted of %d that are kept", n, l.peers.kept)
 	}
 }

@@ -42,7 +42,7 @@ type loopState struct {
 
 	peers  peers
 	paces  slab.Slab[pace]   // by slot, where there are rates
-	paused []uint32          // slots that are not read before the next tick
+	paused []handle          // who is not read before the next tick
 	places slab.Slab[uint32] // of connections that count for their address, by slot
 	clock  clock
 	shed   shed

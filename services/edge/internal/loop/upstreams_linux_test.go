@@ -25,7 +25,7 @@ type gameMesh struct {
 }
 
 // Publish implements exchange.Mesh.
-func (m gameMesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {
+func (m gameMesh) Publish(conn exchange.Conn, _ string, id uint32, item *meshv1.ClientPublish_Item) {
 	msgs := m.Append(item.GetTopic(), string(item.GetPayload()))
 	m.g.note(msgs...)
 	m.Live(msgs...)

@@ -10,7 +10,7 @@ import (
 func TestARangeIsReadOnceForAll(t *testing.T) {
 	var r Reads[string]
 	var room, talk *Topic[string]
-	if !r.Wait(&room, 5, "ann") || r.Wait(&room, 5, "bob") || !r.Wait(&room, 9, "cid") || !r.Wait(&talk, 5, "dan") {
+	if !r.Wait(&room, 5, 1, "ann") || r.Wait(&room, 5, 1, "bob") || !r.Wait(&room, 9, 1, "cid") || !r.Wait(&talk, 5, 1, "dan") {
 		t.Fatal("a range is read twice, or never")
 	}
 	if got := r.Arrived(&room, 5); !slices.Equal(got, []string{"ann", "bob"}) {
@@ -27,7 +27,7 @@ func TestARangeIsReadOnceForAll(t *testing.T) {
 	}
 	r.Forget(&talk)
 	r.Forget(&talk)
-	if r.Topics() != 0 || !r.Wait(&talk, 5, "eve") {
+	if r.Topics() != 0 || !r.Wait(&talk, 5, 1, "eve") {
 		t.Fatal("those who were forgotten wait still")
 	}
 }
@@ -89,16 +89,51 @@ func TestAPlaceInLine(t *testing.T) {
 	}
 	var got []string
 	for range 9 {
-		v, _ := l.Pop()
+		v, _ := l.Pop(0)
 		got = append(got, v)
 	}
 	if want := []string{"many", "few", "other", "few", "many", "few", "other", "many", "many"}; !slices.Equal(got, want) {
 		t.Fatalf("they went on in the order %v", got)
 	}
 	for l.Len() > 0 {
-		l.Pop()
+		l.Pop(0)
 	}
-	if _, ok := l.Pop(); ok {
+	if _, ok := l.Pop(0); ok {
 		t.Fatal("somebody is left")
+	}
+}
+
+// While as many ranges as may are read for those with very many positions, only others go on.
+// Whichever way a range ends, it is counted off.
+func TestThoseWithManyWaitForTheirReads(t *testing.T) {
+	var l Line[string]
+	l.Push(1, usual+1, "many")
+	if l.Ready(mostRead) || !l.Ready(mostRead-1) {
+		t.Fatal("the bound is another one")
+	}
+	l.Push(2, 1, "few")
+	for _, want := range []string{"few", ""} {
+		if v, ok := l.Pop(mostRead); v != want || ok != (want != "") {
+			t.Fatalf("%q goes on, want %q", v, want)
+		}
+	}
+	if v, _ := l.Pop(0); v != "many" {
+		t.Fatalf("%q goes on", v)
+	}
+	var r Reads[string]
+	var room, talk *Topic[string]
+	for from := range uint64(3) {
+		r.Wait(&room, from, usual+1, "many")
+		r.Wait(&room, from, usual, "few")
+		r.Wait(&talk, from, usual, "few")
+		r.Wait(&talk, from, usual+1, "many")
+	}
+	if r.Many() != 3 {
+		t.Fatalf("%d are read for those with many", r.Many())
+	}
+	r.Arrived(&room, 1)
+	r.Arrived(&room, 1)
+	if r.Forget(&room); r.Many() != 0 {
+		t.Fatalf("%d are read for nobody", r.Many())
 	}
 }

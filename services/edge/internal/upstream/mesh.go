@@ -402,8 +402,8 @@ var _ exchange.Mesh = struct {
 }{}
 
 // Publish hands a client's message to a router.
-func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {
-	m.publish.Publish(conn, id, item)
+func (m *Mesh) Publish(conn exchange.Conn, origin string, id uint32, item *meshv1.ClientPublish_Item) {
+	m.publish.Publish(conn, origin, id, item)
 }
 
 // Attach makes the connection the holder of a session.

@@ -278,7 +278,7 @@ func TestEdgeWorksWithoutNATS(t *testing.T) {
 	if r := next[exchange.Range](t, loops[0]); r.Err != nil || len(r.Messages) != 2 || r.Head != 3 {
 		t.Errorf("%+v", r)
 	}
-	m.Publish(conn(0, 1), 9, &meshv1.ClientPublish_Item{Topic: "chat"})
+	m.Publish(conn(0, 1), "", 9, &meshv1.ClientPublish_Item{Topic: "chat"})
 	if p := next[exchange.Published](t, loops[0]); p.ID != 9 || p.Result.GetCode() != wirev1.Code_CODE_UNAVAILABLE || p.Result.GetRetryAfterMs() == 0 {
 		t.Errorf("%+v", p)
 	}
@@ -435,7 +435,7 @@ func keepTheirOrder(t *testing.T) bool {
 	edgetest.WaitFor(t, "a router", func() error { return hasRouter(m) })
 	const n = 500
 	for i := range uint32(n) {
-		m.Publish(conn(0, 1), i+1, &meshv1.ClientPublish_Item{Topic: "chat", DedupeKey: fmt.Sprint(i)})
+		m.Publish(conn(0, 1), "", i+1, &meshv1.ClientPublish_Item{Topic: "chat", DedupeKey: fmt.Sprint(i)})
 	}
 	for i := range uint32(n) {
 		p := next[exchange.Published](t, loops[0])

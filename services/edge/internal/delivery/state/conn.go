@@ -69,6 +69,8 @@ type ConnMore struct {
 	ByRef     map[uint32]*Subscription // the same
 	ByTopic   map[*Topic][]*Track      // of tracks, once there are many
 	Publishes []Publish                // that are not answered
+	// the address that these count for; "": none
+	PublishFrom string
 	Session   *Session
 	Groups    []*Member
 	// Of Groups, once there are many.

@@ -47,8 +47,8 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 func TestRarePartsAreThereWhileTheyAreNeeded(t *testing.T) {
 	conns, tracks := &Conns{}, &Tracks{}
 	c := conns.Take()
-	fieldsOf(t, conns.More(c), []string{"ByRef", "GroupByID", "GroupByRef"}, func(name string) {
-		// these go with ByID and Groups
+	fieldsOf(t, conns.More(c), []string{"ByRef", "GroupByID", "GroupByRef", "PublishFrom"}, func(name string) {
+		// these go with ByID, Groups and Publishes
 		m := c.ConnMore
 		if conns.Less(c); c.ConnMore != m {
 			t.Errorf("a connection's %s is forgotten", name)

@@ -13,10 +13,15 @@ func (c *Conn) publishing(id uint32) int {
 	return slices.IndexFunc(c.Publishes, func(p Publish) bool { return p.ID == id })
 }
 
-// AddPublish notes that a message of so many bytes is on its way.
-func (s *Conns) AddPublish(c *Conn, id uint32, bytes int) {
+// AddPublish notes that a message of so many bytes is on its way, and says for which address that
+// counts: it is asked for where none is on its way.
+func (s *Conns) AddPublish(c *Conn, id uint32, bytes int, origin func(*Conn) string) string {
 	more := s.More(c)
+	if more.Publishes == nil {
+		more.PublishFrom = origin(c)
+	}
 	more.Publishes = append(more.Publishes, Publish{id, uint32(bytes)})
+	return more.PublishFrom
 }
 
 // TakePublish notes the answer to one, and says how many bytes it had. Those with id 0 are not told
@@ -29,7 +34,7 @@ func (s *Conns) TakePublish(c *Conn, id uint32) (bytes int, found bool) {
 	bytes = int(c.Publishes[i].Bytes)
 	more := s.More(c)
 	if more.Publishes = slices.Delete(more.Publishes, i, i+1); len(more.Publishes) == 0 {
-		more.Publishes = nil
+		more.Publishes, more.PublishFrom = nil, ""
 		s.Less(c)
 	}
 	return bytes, true
@@ -41,7 +46,8 @@ func (s *Conns) EndPublishes(c *Conn) (bytes int) {
 		bytes += int(p.Bytes)
 	}
 	if c.Publishes != nil {
-		s.More(c).Publishes = nil
+		more := s.More(c)
+		more.Publishes, more.PublishFrom = nil, ""
 		s.Less(c)
 	}
 	return bytes

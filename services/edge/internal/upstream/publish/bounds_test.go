@@ -84,7 +84,7 @@ func TestBytesOfARequest(t *testing.T) {
 			b.publish(1, 1, 1)
 			synctest.Wait()
 			for i, n := range []int{bytesInARequest / 2, bytesInARequest/2 + more} {
-				b.Publish(exchange.Conn{Slot: 1}, uint32(i+2), sized(n))
+				b.Publish(exchange.Conn{Slot: 1}, "", uint32(i+2), sized(n))
 			}
 			pass(time.Second)
 			if got := b.sizes(); got != want {
@@ -105,19 +105,19 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 				return make(results, len(req.GetItems())), nil
 			}
 			for i := range x.n {
-				b.Publish(exchange.Conn{Slot: 1}, uint32(i+1), sized(x.size))
+				b.Publish(exchange.Conn{Slot: 1}, "", uint32(i+1), sized(x.size))
 			}
 			if n := b.Refused.Load(); n != 0 || len(b.got()) != 0 {
 				t.Errorf("%s: %d refused at the bound", name, n)
 			}
-			b.Publish(exchange.Conn{Slot: 2}, 7, sized(300))
+			b.Publish(exchange.Conn{Slot: 2}, "", 7, sized(300))
 			if got := b.got(); len(got) != 1 || got[0].ID != 7 || got[0].Conn.Slot != 2 || got[0].Result.GetCode() != wirev1.Code_CODE_OVERLOADED ||
 				got[0].Result.GetRetryAfterMs() != uint32(retryAfter.Milliseconds()) || b.Refused.Load() != 1 {
 				t.Errorf("%s: beyond the bound %v, %d refused", name, got, b.Refused.Load())
 			}
 			close(hold)
 			pass(time.Minute)
-			b.Publish(exchange.Conn{Slot: 2}, 8, sized(300))
+			b.Publish(exchange.Conn{Slot: 2}, "", 8, sized(300))
 			pass(time.Minute)
 			if got := b.got(); len(got) != x.n+2 || b.Refused.Load() != 1 || b.Sent.Load() != uint64(x.n+1) {
 				t.Errorf("%s: %d answers, %d refused, %d sent", name, len(got), b.Refused.Load(), b.Sent.Load())
@@ -135,7 +135,7 @@ func TestTheLongestRequest(t *testing.T) {
 			it.Payload = shared[:len(it.GetPayload())+1]
 		}
 		for more, want := range []wirev1.Code{wirev1.Code_CODE_OK, wirev1.Code_CODE_PAYLOAD_TOO_LARGE} {
-			b.Publish(exchange.Conn{Slot: 1}, uint32(more+1), &meshv1.ClientPublish_Item{Topic: "t", Payload: shared[:len(it.GetPayload())+more]})
+			b.Publish(exchange.Conn{Slot: 1}, "", uint32(more+1), &meshv1.ClientPublish_Item{Topic: "t", Payload: shared[:len(it.GetPayload())+more]})
 			pass(time.Second)
 			if got := b.got(); len(got) != more+1 || got[more].Result.GetCode() != want {
 				t.Errorf("%d bytes too many: %v", more, got)
@@ -251,5 +251,81 @@ func TestWhatCanNotBeEncoded(t *testing.T) {
 		if got := b.codes(); got != "INVALID_ARGUMENT" {
 			t.Errorf("answered %v", b.got())
 		}
+	})
+}
+
+// One address fills no more than a half of what may wait, and a quarter where others have the rest:
+// however much it publishes, and however slow routers are, messages of others are taken.
+func TestAnAddressHasItsShareOfWhatWaits(t *testing.T) {
+	for name, x := range map[string]struct{ n, size int }{"messages": {itemsWaiting, 300}, "bytes": {bytesWaiting / (128 << 10), 128 << 10}} {
+		in(t, func(t *testing.T, b *bench) {
+			hold := make(chan struct{})
+			b.by = func(_ context.Context, _ string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error) {
+				<-hold
+				return make(results, len(req.GetItems())), nil
+			}
+			publish := func(slot uint32, origin string) (refused bool) {
+				before := b.Refused.Load()
+				b.Publish(exchange.Conn{Slot: slot}, origin, 1, sized(x.size))
+				return b.Refused.Load() > before
+			}
+			taken := 0
+			for i := range x.n {
+				if !publish(uint32(i%500), "192.0.2.1") {
+					taken++
+				}
+			}
+			if taken < x.n/2 || taken > x.n/2+1 {
+				t.Errorf("%s: %d of %d of one address are taken", name, taken, x.n)
+			}
+			for i := range x.n / 4 {
+				if publish(1000, "192.0.2.2") {
+					t.Errorf("%s: number %d of another address is refused", name, i)
+					break
+				}
+			}
+			for i := range x.n/4 - 1 {
+				if publish(1001, "") {
+					t.Errorf("%s: number %d of one that counts for no address is refused", name, i)
+					break
+				}
+			}
+			close(hold)
+			pass(time.Minute)
+		})
+	}
+}
+
+// Addresses take turns to ask routers: one with very many connections holds up others by one
+// request.
+func TestAddressesTakeTurnsToAsk(t *testing.T) {
+	in(t, func(t *testing.T, b *bench) {
+		hold, asked := make(chan struct{}), make(chan string, 2*requestsAtATime)
+		b.by = func(_ context.Context, _ string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error) {
+			asked <- req.GetItems()[0].GetTopic()
+			<-hold
+			return make(results, len(req.GetItems())), nil
+		}
+		const flood = 2 * requestsAtATime
+		for slot := range uint32(flood) {
+			b.Publish(exchange.Conn{Slot: slot + 1}, "192.0.2.1", 1, &meshv1.ClientPublish_Item{Topic: "flood"})
+		}
+		b.Publish(exchange.Conn{Slot: flood + 1}, "192.0.2.2", 1, &meshv1.ClientPublish_Item{Topic: "one"})
+		pass(time.Second)
+		if len(asked) != requestsAtATime {
+			t.Fatalf("%d requests are under way", len(asked))
+		}
+		for range requestsAtATime {
+			<-asked
+		}
+		for range 2 {
+			hold <- struct{}{}
+		}
+		pass(time.Second)
+		if first, second := <-asked, <-asked; first != "one" && second != "one" {
+			t.Errorf("%s and %s are asked for before the other address", first, second)
+		}
+		close(hold)
+		pass(time.Minute)
 	})
 }

@@ -5,6 +5,7 @@ package publish
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -15,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/routerlink"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/serial"
+	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Bounds.
@@ -27,6 +29,10 @@ const (
 	// take up to a second each, and others must not wait for them.
 	requestsAtATime = 4096
 	perItemOverhead = 64
+	// crowded: where one part in so many of what may wait does, one address may have one part in
+	// addressParts.
+	crowded      = 2
+	addressParts = 4
 )
 
 // Config of a Publisher.
@@ -50,31 +56,47 @@ type Publisher struct {
 
 	// The goroutine's own.
 	lines map[exchange.Conn]*line
-	ready []*line // have something to send and no request under way
+	// have something to send and no request under way; addresses take turns
+	ready walk.Turns[payer, *line]
 	busy  int
 
-	items, bytes atomic.Int64
+	mu      sync.Mutex
+	all     share
+	origins map[string]share // by address
 	// Published messages by outcome: Sent ones were answered by a router, Refused ones found too
 	// much waiting (OVERLOADED), Unavailable ones no router or no answer.
 	Sent, Refused, Unavailable atomic.Uint64
 }
 
+// share is what waits.
+type share struct{ items, bytes int64 }
+
+func (s share) plus(items, bytes int64) share { return share{s.items + items, s.bytes + bytes} }
+
+// payer takes turns with others: an address, or where that counts for nothing a connection.
+type payer struct {
+	origin string
+	conn   exchange.Conn
+}
+
 // line of one connection.
 type line struct {
 	conn  exchange.Conn
+	payer payer
 	items []item
 	busy  bool
 }
 
 type item struct {
-	id   uint32
-	size int64
-	item *meshv1.ClientPublish_Item
+	id     uint32
+	size   int64
+	origin string
+	item   *meshv1.ClientPublish_Item
 }
 
 // New makes a publisher.
 func New(cfg Config) *Publisher {
-	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}}
+	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}, origins: map[string]share{}}
 }
 
 // Start begins to serve.
@@ -87,35 +109,64 @@ func (p *Publisher) Start(context.Context) error {
 // Stop ends requests under way.
 func (p *Publisher) Stop(ctx context.Context) error { return p.group.Stop(ctx) }
 
-// Publish hands a message on; it is answered by Published whatever happens.
-func (p *Publisher) Publish(conn exchange.Conn, id uint32, it *meshv1.ClientPublish_Item) {
+// Publish hands a message on; it is answered by Published whatever happens. origin is the address
+// that it counts for; "": none.
+func (p *Publisher) Publish(conn exchange.Conn, origin string, id uint32, it *meshv1.ClientPublish_Item) {
 	size := int64(len(it.GetPayload()) + len(it.GetTopic()) + perItemOverhead)
 	for k, v := range it.GetHeaders() {
 		size += int64(len(k) + len(v))
 	}
-	items, bytes := p.items.Add(1), p.bytes.Add(size)
-	if items > itemsWaiting || bytes > bytesWaiting {
+	if why := p.count(origin, 1, size); why != nil {
 		p.Refused.Add(1)
-		p.answer(conn, item{id: id, size: size}, failed(code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "too many messages of clients wait")))
+		p.answer(conn, item{id: id, size: size, origin: origin}, failed(why))
 		return
 	}
 	p.ops.Do(func() {
 		l := p.lines[conn]
 		if l == nil {
-			l = &line{conn: conn}
+			l = &line{conn: conn, payer: payer{origin: origin}}
+			if origin == "" {
+				l.payer.conn = conn
+			}
 			p.lines[conn] = l
 		}
-		l.items = append(l.items, item{id, size, it})
+		l.items = append(l.items, item{id, size, origin, it})
 		if len(l.items) == 1 && !l.busy {
-			p.ready = append(p.ready, l)
+			p.ready.Push(l.payer, l)
 		}
 		p.send()
 	})
 }
 
+var (
+	tooMuch          = code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "too many messages of clients wait")
+	tooMuchOfAddress = code.Retry(wirev1.Code_CODE_OVERLOADED, retryAfter, "too many messages of this client's address wait, beside those of others")
+)
+
+// count counts what waits from now on, or below 0 no more, and says why it may not.
+func (p *Publisher) count(origin string, items, bytes int64) *code.Error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = p.all.plus(items, bytes)
+	var own share
+	if origin != "" {
+		if own = p.origins[origin].plus(items, bytes); own.items > 0 {
+			p.origins[origin] = own
+		} else {
+			delete(p.origins, origin)
+		}
+	}
+	switch {
+	case p.all.items > itemsWaiting || p.all.bytes > bytesWaiting:
+		return tooMuch
+	case p.all.items > itemsWaiting/crowded && own.items > itemsWaiting/addressParts, p.all.bytes > bytesWaiting/crowded && own.bytes > bytesWaiting/addressParts:
+		return tooMuchOfAddress
+	}
+	return nil
+}
+
 func (p *Publisher) answer(conn exchange.Conn, it item, r *meshv1.ClientPublishReply_Result) {
-	p.items.Add(-1)
-	p.bytes.Add(-it.size)
+	p.count(it.origin, -1, -it.size)
 	p.cfg.Post(conn.Loop, exchange.Published{Conn: conn, ID: it.id, Result: r})
 }
 
@@ -125,10 +176,8 @@ func failed(err *code.Error) *meshv1.ClientPublishReply_Result {
 
 // send begins requests for lines that are ready.
 func (p *Publisher) send() {
-	for p.busy < requestsAtATime && len(p.ready) > 0 {
-		l := p.ready[0]
-		p.ready[0] = nil
-		p.ready = p.ready[1:]
+	for p.busy < requestsAtATime && p.ready.Len() > 0 {
+		l, _ := p.ready.Pop()
 		batch := l.take()
 		l.busy = true
 		p.busy++
@@ -136,9 +185,6 @@ func (p *Publisher) send() {
 			results := p.request(ctx, l.conn, batch)
 			p.ops.Do(func() { p.done(l, batch, results) })
 		})
-	}
-	if len(p.ready) == 0 {
-		p.ready = nil
 	}
 }
 
@@ -165,7 +211,7 @@ func (p *Publisher) done(l *line, batch []item, results []*meshv1.ClientPublishR
 	l.busy = false
 	p.busy--
 	if len(l.items) > 0 {
-		p.ready = append(p.ready, l)
+		p.ready.Push(l.payer, l)
 	} else {
 		delete(p.lines, l.conn)
 	}

@@ -50,8 +50,8 @@ func in(t *testing.T, f func(t *testing.T, b *bench)) {
 			if err := b.Stop(context.Background()); err != nil {
 				t.Error(err)
 			}
-			if b.items.Load() != 0 || b.bytes.Load() != 0 || len(b.lines) != 0 {
-				t.Errorf("%d items, %d bytes, %d lines are left", b.items.Load(), b.bytes.Load(), len(b.lines))
+			if b.all != (share{}) || len(b.origins) != 0 || len(b.lines) != 0 {
+				t.Errorf("%v are left, of %v, in %d lines", b.all, b.origins, len(b.lines))
 			}
 		}()
 		f(t, b)
@@ -118,7 +118,7 @@ func (b *bench) ask(ctx context.Context, subject string, data []byte) ([]byte, e
 func (b *bench) publish(slot uint32, n, size int) {
 	for range n {
 		b.ids[slot]++
-		b.Publish(exchange.Conn{Slot: slot}, b.ids[slot], &meshv1.ClientPublish_Item{Topic: "t", Payload: make([]byte, size)})
+		b.Publish(exchange.Conn{Slot: slot}, "", b.ids[slot], &meshv1.ClientPublish_Item{Topic: "t", Payload: make([]byte, size)})
 	}
 }
 

@@ -20,7 +20,7 @@ type results = []*meshv1.ClientPublishReply_Result
 // item publishes one message of connection 1, the id of which is its place.
 func (b *bench) item(topic, key string) {
 	b.ids[1]++
-	b.Publish(exchange.Conn{Slot: 1}, b.ids[1], &meshv1.ClientPublish_Item{Topic: topic, DedupeKey: key})
+	b.Publish(exchange.Conn{Slot: 1}, "", b.ids[1], &meshv1.ClientPublish_Item{Topic: topic, DedupeKey: key})
 }
 
 // codes of the answers, in their order.

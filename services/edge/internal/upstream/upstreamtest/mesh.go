@@ -319,7 +319,7 @@ func (m *Mesh) Read(_ uint16, name string, epoch, from, to uint64, maxBytes int)
 }
 
 // Publish implements exchange.Mesh: everything is accepted, to a log, and posted live.
-func (m *Mesh) Publish(conn exchange.Conn, id uint32, item *meshv1.ClientPublish_Item) {
+func (m *Mesh) Publish(conn exchange.Conn, _ string, id uint32, item *meshv1.ClientPublish_Item) {
 	m.mu.Lock()
 	m.Published = append(m.Published, item)
 	m.mu.Unlock()
