@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
@@ -48,6 +49,8 @@ type Settings struct {
 	UserSessions    int               `help:"Durable sessions of one user; further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"10000" see:"quotas-of-sessions"`
 	AddressSessions int               `help:"Durable sessions created from one address, IPv4 or a /64 of IPv6, but not from those that edges exempt (--exempt-from, --proxy-protocol-from); further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"1000000" see:"quotas-of-sessions"`
 	MaxSessionTTL   time.Duration     `name:"max-session-ttl" help:"Longest time that a client may have its session outlive its connection; longer ones are refused (INVALID_ARGUMENT), and one that asks for none gets at most this." default:"8784h" see:"quotas-of-sessions"`
+	OutboundAllow   []string          `help:"What stores may call beside public addresses where a policy names a URL (claims.prepare.url): prefixes such as 10.0.0.0/8, addresses, or host:port, separated by commas." see:"security.md#calls-to-urls-of-policies"`
+	WebhookSecrets  string            `name:"webhook-secret-file" help:"File of the secrets, whsec_… and a line each, with which calls by HTTP are signed (Standard Webhooks); it is read again when it changes. Without it they are not signed." see:"security.md#calls-to-urls-of-policies"`
 	TrustClock      bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
 	AllowNoFsync    bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
 	LogLevel        string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
@@ -120,6 +123,8 @@ func (s *Settings) Check() error {
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}
 	errs = append(errs, d.checkShardDBs()...)
+	_, err := outbound.ParseAllow(d.OutboundAllow)
+	errs = append(errs, err)
 	if d.NewEpoch && d.SameEpoch {
 		errs = append(errs, errors.New("--new-epoch and --same-epoch exclude each other"))
 	}

@@ -37,7 +37,10 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 		return nil, err
 	}
 	checks := &health.Checks{}
-	c := newCore(s, tel)
+	c, err := newCore(s, tel)
+	if err != nil {
+		return nil, fmt.Errorf("store settings: %w", err)
+	}
 	st := &Store{core: c, http: health.NewServer(s.HTTP, checks, tel.Registry)}
 	c.http = st.HTTPAddr
 	checks.Require("serving", c.checkServing)
@@ -49,6 +52,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("claims", c.checkClaims)
 	checks.Report("clock", c.checkClock)
 	checks.Report("fencing", c.checkFencing)
+	checks.Report("webhook secret", c.secret.Check)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	if !s.Standalone {

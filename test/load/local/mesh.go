@@ -77,7 +77,7 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 	m.mesh = try.Get(process.New(process.Options{
 		NATSServers: 1, Stores: stores, Routers: 1, Edges: edges, Binary: prog.path, DBs: []string{db}, Logs: logs, Tied: true,
 		Args: map[string][]string{
-			"store": {"--log-level", "warn"},
+			"store": {"--log-level", "warn", "--outbound-allow", "127.0.0.1"},
 			"router": append([]string{
 				"--log-level", "warn", "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
 				"--append-wait", "10s",
