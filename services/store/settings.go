@@ -23,7 +23,8 @@ import (
 type Settings struct {
 	ID              string            `help:"Name of this store, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
 	Listen          string            `help:"Address of the gRPC API for routers and edges; port 0 picks a free one." default:":7403"`
-	HTTP            string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
+	HTTP            string            `name:"http" help:"Address of health and metrics." default:":7483"`
+	PprofAddr       string            `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
 	NATS            string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	DB              string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
@@ -104,6 +105,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		settings.OptionalAddr("pprof-addr", d.PprofAddr),
 		settings.Require("db", d.DB),
 		settings.Range("writers", d.Writers, 1, 64),
 		settings.Range("db-min-conns", d.DBMinConns, 1, 1000),

@@ -55,6 +55,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("webhook secret", c.secret.Check)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
+	st.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	if !s.Standalone {
 		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Mesh: c.mesh, Log: tel.Log})
 		c.bus.Register(tel.Registry)
@@ -69,7 +70,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 // Addr is the address of the gRPC API.
 func (s *Store) Addr() string { return s.core.addr() }
 
-// HTTPAddr is the address of health, metrics and pprof.
+// HTTPAddr is the address of health and metrics.
 func (s *Store) HTTPAddr() string { return s.http.Addr() }
 
 // pulse is what is known of the database: asked every second by a goroutine of its own. It is a
