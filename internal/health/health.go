@@ -1,13 +1,16 @@
-// Package health serves a process's /livez, /readyz, /metrics and /debug/pprof over HTTP.
+// Package health serves a process's /livez, /readyz and /metrics over HTTP, and /debug/pprof on a
+// port of its own.
 package health
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +76,7 @@ type Server struct {
 	srv      *http.Server
 	listener atomic.Pointer[net.Listener]
 	served   chan error
+	log      *slog.Logger // nil: not one of profiles
 }
 
 // NewServer makes a server for addr ("" serves nothing, ":0" picks a port).
@@ -94,12 +98,26 @@ func NewServer(addr string, checks *Checks, metrics prometheus.Gatherer) *Server
 		}
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return newServer(addr, mux)
+}
+
+func newServer(addr string, mux *http.ServeMux) *Server {
+	return &Server{addr: addr, mux: mux, srv: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, served: make(chan error, 1)}
+}
+
+// NewProfiles makes a server for profiles alone, /debug/pprof/, at addr ("" serves nothing). Who
+// reaches it reads what the process has in memory and can keep it busy, so log is told where it
+// listens on more than loopback.
+func NewProfiles(addr string, log *slog.Logger) *Server {
+	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return &Server{addr: addr, mux: mux, srv: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, served: make(chan error, 1)}
+	s := newServer(addr, mux)
+	s.log = log
+	return s
 }
 
 // Handle serves one more path, to be called before Start.
@@ -116,6 +134,9 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.listener.Store(&l)
+	if at, err := netip.ParseAddrPort(l.Addr().String()); s.log != nil && err == nil && !at.Addr().IsLoopback() {
+		s.log.Warn("profiles are served on more than loopback: whoever reaches them reads this process's memory (--pprof-addr)", "addr", at.String())
+	}
 	go func() {
 		err := s.srv.Serve(l)
 		if errors.Is(err, http.ErrServerClosed) {

@@ -106,6 +106,16 @@ func checkClaims(p *pushmeshv1.ClaimPolicy) error {
 	return errors.Join(errs...)
 }
 
+// CheckSecrets is a Rule for what is put, and not for what lies in a store: a URL with a user name
+// or a password, which everybody who may read namespaces would see.
+func CheckSecrets(ns *pushmeshv1.Namespace) error {
+	u, err := url.Parse(ns.GetPolicy().GetClaims().GetPrepare().GetUrl())
+	if err == nil && u.User != nil {
+		return errors.New("claims.prepare.url has a user name or a password: whoever reads the policy would see it; calls can be signed instead (--webhook-secret-file)")
+	}
+	return nil
+}
+
 func checkPrepareURL(raw string) error {
 	const want = `claims.prepare.url must be "http://…", "https://…" or "grpc://host:port"`
 	u, err := url.Parse(raw)

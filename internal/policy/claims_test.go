@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -58,5 +59,21 @@ func TestFaultsOfClaims(t *testing.T) {
 		if check(p) == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// A secret in a URL is refused when it is put; what lies in a store with one is still understood.
+func TestURLsWithSecretsAreNotPut(t *testing.T) {
+	ns := func(url string) *pushmeshv1.Namespace {
+		return &pushmeshv1.Namespace{Prefix: "seat", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Prepare: &pushmeshv1.ClaimPrepare{Url: url}}}}
+	}
+	if err := Check(ns("http://ann:s3cr3t@h/p")); err != nil {
+		t.Errorf("what lies in a store: %v", err)
+	}
+	if err := Check(ns("http://ann:s3cr3t@h/p"), CheckSecrets); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+		t.Errorf("what is put: %v", err)
+	}
+	if err := Check(ns("http://h/p"), CheckSecrets); err != nil {
+		t.Error(err)
 	}
 }

@@ -53,8 +53,8 @@ func (p *Process) listens(ctx context.Context) error {
 	}
 }
 
-// Get asks the process's HTTP server once; what it answers with another status than 200 is an
-// error.
+// Get asks the process's HTTP server once, that of Profiles for what begins with /debug/pprof/;
+// what it answers with another status than 200 is an error.
 func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 	status, body, err := p.ask(ctx, path)
 	if err == nil && status != http.StatusOK {
@@ -64,7 +64,11 @@ func (p *Process) Get(ctx context.Context, path string) ([]byte, error) {
 }
 
 func (p *Process) ask(ctx context.Context, path string) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+path, nil)
+	at := p.HTTP
+	if strings.HasPrefix(path, "/debug/pprof/") {
+		at = p.Profiles
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+path, nil)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -36,6 +36,8 @@ type Options struct {
 	Reach func(server *Process, client, addr string) string
 	// FixedPorts are docs/api.md's and those 10 higher, instead of free ones.
 	FixedPorts bool
+	// Profiles has each tier serve profiles (Process.Profiles).
+	Profiles bool
 	// Tied processes are killed when this program ends.
 	Tied bool
 }
@@ -187,6 +189,11 @@ func (l *layout) tier(program string, nth, port int, more ...string) *Process {
 	p := l.process(fmt.Sprintf("%s-%d", program, nth+1), program)
 	p.Addr, p.HTTP = l.addr(port, nth), l.addr(port+httpOffset, nth)
 	p.Args = append([]string{"--id", p.Name, "--listen", p.Addr, "--http", p.HTTP}, more...)
+	if l.Profiles {
+		addr, err := ports.Addr()
+		l.err = errors.Join(l.err, err)
+		p.Profiles, p.Args = addr, append(p.Args, "--pprof-addr", addr)
+	}
 	return p
 }
 

@@ -21,11 +21,13 @@ type Process struct {
 	Name string
 	Addr string // where it serves
 	HTTP string // of /readyz and /metrics; "": ready when Addr takes connections
-	Path string
-	Args []string
-	Env  []string // besides this program's
-	Log  string   // the file that its output is appended to
-	Tied bool     // it is killed when this program ends, however that ends (on Linux)
+	// Profiles is where it serves /debug/pprof/; "": nowhere.
+	Profiles string
+	Path     string
+	Args     []string
+	Env      []string // besides this program's
+	Log      string   // the file that its output is appended to
+	Tied     bool     // it is killed when this program ends, however that ends (on Linux)
 
 	// Stdin and Stdout are its; nil: nothing to read, and Log.
 	Stdin, Stdout *os.File

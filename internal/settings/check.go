@@ -17,6 +17,14 @@ func Addr(flag, addr string) error {
 	return nil
 }
 
+// OptionalAddr reports an address that is neither empty nor host:port.
+func OptionalAddr(flag, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	return Addr(flag, addr)
+}
+
 // Advertised is the address that others are told: set, else the one listened on, with this host's
 // name where that is every interface; "" where nothing is listened on. It may ask the resolver.
 func Advertised(set, listening string) string {

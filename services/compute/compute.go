@@ -89,6 +89,7 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
+	c.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	if stores != nil {
 		c.Add("store client", stores)
 	}
@@ -122,7 +123,7 @@ func (c *Compute) about(s Settings, checks *health.Checks) func(*meshv1.Describe
 // Addr is the address of the gRPC API.
 func (c *Compute) Addr() string { return c.front.server.Addr() }
 
-// HTTPAddr is the address of health, metrics and pprof.
+// HTTPAddr is the address of health and metrics.
 func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 
 // front is the gRPC API. It is a lifecycle.Part that owns the server.

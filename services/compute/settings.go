@@ -18,7 +18,8 @@ import (
 type Settings struct {
 	ID           string        `help:"Name of this node, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
 	Listen       string        `help:"Address of the gRPC API; port 0 picks a free one." default:":7402"`
-	HTTP         string        `name:"http" help:"Address of health, metrics and pprof." default:":7482"`
+	HTTP         string        `name:"http" help:"Address of health and metrics." default:":7482"`
+	PprofAddr    string        `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Mesh         string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
 	Stores       []string      `help:"Addresses of some stores, host:port, from which models are loaded. Without any, jobs that name a model are refused (UNSUPPORTED)." see:"models"`
 	ModelMemory  int           `help:"Bytes that loaded models may take together; the least recently used make room." default:"536870912" see:"models"`
@@ -49,6 +50,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		settings.OptionalAddr("pprof-addr", d.PprofAddr),
 		meshid.CheckSetting(d.Mesh),
 		settings.Range("model-memory", d.ModelMemory, 1<<20, 1<<40),
 		settings.Range("workers", d.Workers, 1, 4096),

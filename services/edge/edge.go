@@ -172,6 +172,7 @@ func (e *Edge) assemble() error {
 
 	e.stack.Add("telemetry", tel)
 	e.stack.Add("http", e.http)
+	e.stack.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	e.stack.Add("nats", e.bus)
 	e.stack.Add("neighbours", e.neighbours)
 	e.stack.Add("clock", e.clock)
@@ -301,7 +302,7 @@ func (e *Edge) ID() string { return e.settings.ID }
 // Addr is the address for subscribers.
 func (e *Edge) Addr() string { return e.loops[0].Addr() }
 
-// HTTPAddr is the address of health, metrics and pprof; known once started.
+// HTTPAddr is the address of health and metrics; known once started.
 func (e *Edge) HTTPAddr() string { return e.http.Addr() }
 
 // Start starts every part; connections are taken once it returns. Neither NATS nor a store need be

@@ -22,7 +22,8 @@ import (
 type Settings struct {
 	ID                    string        `help:"Name of this edge, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
 	Listen                string        `help:"Address for subscribers (TCP); port 0 picks a free one." default:":7400"`
-	HTTP                  string        `name:"http" help:"Address of health, metrics and pprof." default:":7480"`
+	HTTP                  string        `name:"http" help:"Address of health and metrics." default:":7480"`
+	PprofAddr             string        `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise             string        `help:"Where subscribers may go that this edge sends away, host:port, separated by commas, such as a load balancer; GOAWAY names it. An address that is known to stop soon is left out. Default: the public addresses of the other edges." see:"a-planned-stop"`
 	PublicAddress         string        `help:"Where subscribers reach this edge, host:port. Other edges name it in GOAWAY while this edge is heard, ready and not about to stop." see:"a-planned-stop"`
 	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the port listened on, by this host's name."`
@@ -118,6 +119,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		settings.OptionalAddr("pprof-addr", d.PprofAddr),
 		settings.Range("loops", d.Loops, 1, feed.MaxLoops-1),
 		settings.Range("max-connections", d.MaxConnections, 1, 10_000_000),
 		settings.Range("max-address-connections", d.MaxAddressConnections, 0, 10_000_000),

@@ -163,6 +163,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 
 	r.Add("telemetry", tel)
 	r.Add("http", r.http)
+	r.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	r.Add("nats", mesh)
 	r.Add("neighbours", neighbours)
 	r.Add("clock", clock)
@@ -213,7 +214,7 @@ func (r *Router) describe(began uint64, checks *health.Checks) func() *pushmeshv
 // Addr is the address of the gRPC API.
 func (r *Router) Addr() string { return r.front.server.Addr() }
 
-// HTTPAddr is the address of health, metrics and pprof.
+// HTTPAddr is the address of health and metrics.
 func (r *Router) HTTPAddr() string { return r.http.Addr() }
 
 // ID is the router's name in the mesh.

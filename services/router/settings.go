@@ -16,7 +16,8 @@ import (
 type Settings struct {
 	ID               string        `help:"Name of this router, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
 	Listen           string        `help:"Address of the public gRPC API; port 0 picks a free one." default:":7401"`
-	HTTP             string        `name:"http" help:"Address of health, metrics and pprof." default:":7481"`
+	HTTP             string        `name:"http" help:"Address of health and metrics." default:":7481"`
+	PprofAddr        string        `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise        string        `help:"Address at which others reach the gRPC API: needed wherever --listen names no host that others know. Default: the one listened on."`
 	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Mesh             string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
@@ -63,6 +64,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		settings.OptionalAddr("pprof-addr", d.PprofAddr),
 		settings.Range("producer-rate", d.ProducerRate, 1, 100_000_000),
 		settings.Range("producer-in-flight", d.ProducerInFlight, 1, 10_000_000),
 		settings.Range("max-rate", d.MaxRate, 0, 100_000_000),

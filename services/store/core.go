@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
@@ -60,6 +61,9 @@ type core struct {
 	metrics  *shardlog.Metrics
 	bus      *bus.Bus // nil: standalone
 	mesh     *meshid.Identity
+	// guard and secret are for calls to URLs of policies.
+	guard  *outbound.Guard
+	secret *outbound.Secret
 
 	serving  atomic.Bool
 	log      atomic.Pointer[shardlog.Log]
@@ -79,13 +83,22 @@ type core struct {
 	parts    lifecycle.Stack // on the backend, below the server
 }
 
-func newCore(s Settings, tel *telemetry.Telemetry) *core {
-	c := &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry)}
+func newCore(s Settings, tel *telemetry.Telemetry) (*core, error) {
+	allow, err := outbound.ParseAllow(s.OutboundAllow)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := outbound.OpenSecret(s.WebhookSecrets, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	c := &core{settings: s, tel: tel, mesh: meshid.New(""), metrics: shardlog.NewMetrics(tel.Registry), secret: secret}
+	c.guard = outbound.New(outbound.Config{Metric: "pushmesh_store_outbound_refused_total", Allow: allow, Log: tel.Log, Registry: tel.Registry})
 	c.clock = clock.New(clock.Config{
 		Ask:  func(ctx context.Context) (uint64, error) { return c.backend.Time(ctx) },
 		Host: s.Clock, Trust: s.TrustClock, Log: tel.Log, Registry: tel.Registry,
 	})
-	return c
+	return c, nil
 }
 
 func (c *core) databaseName() string {
@@ -313,7 +326,7 @@ func (c *core) build(owner backend.Owner) {
 		Letters: c.backend, Ownerships: log.Ownerships, Append: c.dispatch.Append, Policies: policies.Table, Apart: c.apart(), Done: tell.deadLetter, Now: c.clock.Now,
 		Logger: c.tel.Log, Registry: c.tel.Registry,
 	})
-	ready := prepare.New(prepare.Config{Registry: c.tel.Registry})
+	ready := prepare.New(prepare.Config{Guard: c.guard, Secret: c.secret, Registry: c.tel.Registry})
 	lane := claims.New(claims.Config{
 		Backend: c.backend, Away: c.backend.Away, Owner: owner, Owned: log.Ownerships, Own: log.Ownership, Sure: log.Sure, Policies: policies.Table,
 		Prepare: ready.Ask, Log: c.tel.Log, Registry: c.tel.Registry,

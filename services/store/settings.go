@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid"
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
@@ -22,7 +23,8 @@ import (
 type Settings struct {
 	ID              string            `help:"Name of this store, unique in the mesh: 1 to 64 of A-Z a-z 0-9 _ and -. Default: the host name and a random suffix."`
 	Listen          string            `help:"Address of the gRPC API for routers and edges; port 0 picks a free one." default:":7403"`
-	HTTP            string            `name:"http" help:"Address of health, metrics and pprof." default:":7483"`
+	HTTP            string            `name:"http" help:"Address of health and metrics." default:":7483"`
+	PprofAddr       string            `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
 	NATS            string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	DB              string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
@@ -48,6 +50,8 @@ type Settings struct {
 	UserSessions    int               `help:"Durable sessions of one user; further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"10000" see:"quotas-of-sessions"`
 	AddressSessions int               `help:"Durable sessions created from one address, IPv4 or a /64 of IPv6, but not from those that edges exempt (--exempt-from, --proxy-protocol-from); further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"1000000" see:"quotas-of-sessions"`
 	MaxSessionTTL   time.Duration     `name:"max-session-ttl" help:"Longest time that a client may have its session outlive its connection; longer ones are refused (INVALID_ARGUMENT), and one that asks for none gets at most this." default:"8784h" see:"quotas-of-sessions"`
+	OutboundAllow   []string          `help:"What stores may call beside public addresses where a policy names a URL (claims.prepare.url): prefixes such as 10.0.0.0/8, addresses, or host:port, separated by commas." see:"security.md#calls-to-urls-of-policies"`
+	WebhookSecrets  string            `name:"webhook-secret-file" help:"File of the secrets, whsec_… and a line each, with which calls by HTTP are signed (Standard Webhooks); it is read again when it changes. Without it they are not signed." see:"security.md#calls-to-urls-of-policies"`
 	TrustClock      bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
 	AllowNoFsync    bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
 	LogLevel        string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
@@ -101,6 +105,7 @@ func (s *Settings) Check() error {
 		bus.CheckID(d.ID),
 		settings.Addr("listen", d.Listen),
 		settings.Addr("http", d.HTTP),
+		settings.OptionalAddr("pprof-addr", d.PprofAddr),
 		settings.Require("db", d.DB),
 		settings.Range("writers", d.Writers, 1, 64),
 		settings.Range("db-min-conns", d.DBMinConns, 1, 1000),
@@ -120,6 +125,8 @@ func (s *Settings) Check() error {
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}
 	errs = append(errs, d.checkShardDBs()...)
+	_, err := outbound.ParseAllow(d.OutboundAllow)
+	errs = append(errs, err)
 	if d.NewEpoch && d.SameEpoch {
 		errs = append(errs, errors.New("--new-epoch and --same-epoch exclude each other"))
 	}

@@ -37,7 +37,10 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 		return nil, err
 	}
 	checks := &health.Checks{}
-	c := newCore(s, tel)
+	c, err := newCore(s, tel)
+	if err != nil {
+		return nil, fmt.Errorf("store settings: %w", err)
+	}
 	st := &Store{core: c, http: health.NewServer(s.HTTP, checks, tel.Registry)}
 	c.http = st.HTTPAddr
 	checks.Require("serving", c.checkServing)
@@ -49,8 +52,10 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("claims", c.checkClaims)
 	checks.Report("clock", c.checkClock)
 	checks.Report("fencing", c.checkFencing)
+	checks.Report("webhook secret", c.secret.Check)
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
+	st.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	if !s.Standalone {
 		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Mesh: c.mesh, Log: tel.Log})
 		c.bus.Register(tel.Registry)
@@ -65,7 +70,7 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 // Addr is the address of the gRPC API.
 func (s *Store) Addr() string { return s.core.addr() }
 
-// HTTPAddr is the address of health, metrics and pprof.
+// HTTPAddr is the address of health and metrics.
 func (s *Store) HTTPAddr() string { return s.http.Addr() }
 
 // pulse is what is known of the database: asked every second by a goroutine of its own. It is a

@@ -2366,7 +2366,7 @@ type RouterBeat struct {
 	RouterIncarnation uint64 `protobuf:"fixed64,2,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
 	// gRPC address.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// Address of health, metrics and pprof.
+	// Address of health and metrics.
 	HttpAddress string `protobuf:"bytes,4,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
 	// Of the program.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`

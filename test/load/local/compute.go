@@ -15,14 +15,14 @@ import (
 func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, by []string, more ...string) (_ *Process, err error) {
 	defer try.Catch(&err)
 	addr := try.Get(ports.Addr())
-	httpAddr := try.Get(ports.Addr())
-	path, args := filepath.Join(prog.Bin, "compute"), append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--log-level", "warn"}, more...)
+	httpAddr, profiles := try.Get(ports.Addr()), try.Get(ports.Addr())
+	path, args := filepath.Join(prog.Bin, "compute"), append([]string{"--id", id, "--listen", addr, "--http", httpAddr, "--pprof-addr", profiles, "--log-level", "warn"}, more...)
 	if len(by) > 0 {
 		// A priority belongs to a thread: it has to be there before the process makes others.
 		args = slices.Concat(by[1:], []string{path}, args)
 		path = try.Get(exec.LookPath(by[0]))
 	}
 	p := d.new(id, addr, path, args...)
-	p.HTTP = httpAddr
+	p.HTTP, p.Profiles = httpAddr, profiles
 	return started(ctx, p)
 }

@@ -75,9 +75,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 	}
 	logs := try.Get(os.MkdirTemp(string(m.dir), "mesh-"))
 	m.mesh = try.Get(process.New(process.Options{
-		NATSServers: 1, Stores: stores, Routers: 1, Edges: edges, Binary: prog.path, DBs: []string{db}, Logs: logs, Tied: true,
+		NATSServers: 1, Stores: stores, Routers: 1, Edges: edges, Binary: prog.path, DBs: []string{db}, Logs: logs, Tied: true, Profiles: true,
 		Args: map[string][]string{
-			"store": {"--log-level", "warn"},
+			"store": {"--log-level", "warn", "--outbound-allow", "127.0.0.1"},
 			"router": append([]string{
 				"--log-level", "warn", "--producer-rate", "10000000", "--producer-in-flight", "1000000", "--max-in-flight", "1000000",
 				"--append-wait", "10s",
@@ -110,8 +110,8 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 func (m *Mesh) AnotherRouter(ctx context.Context, id string) (_ *Process, err error) {
 	defer try.Catch(&err)
 	p := m.dir.new(id, try.Get(ports.Addr()), m.Router.Path)
-	p.HTTP = try.Get(ports.Addr())
-	p.Args = []string{"--id", id, "--listen", p.Addr, "--http", p.HTTP, "--nats", m.mesh.NATSURL, "--log-level", "warn", "--stores", m.Store.Addr}
+	p.HTTP, p.Profiles = try.Get(ports.Addr()), try.Get(ports.Addr())
+	p.Args = []string{"--id", id, "--listen", p.Addr, "--http", p.HTTP, "--pprof-addr", p.Profiles, "--nats", m.mesh.NATSURL, "--log-level", "warn", "--stores", m.Store.Addr}
 	return started(ctx, p)
 }
 

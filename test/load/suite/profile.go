@@ -29,7 +29,7 @@ func (r *Run) profilePath(name string) string {
 func (r *Run) Profiles(ctx context.Context, name string, seconds int, ps ...*local.Process) (done func() error) {
 	var waits []chan error
 	for _, p := range ps {
-		if r.Profile == "" || p.HTTP == "" {
+		if r.Profile == "" || p.Profiles == "" {
 			continue
 		}
 		saved := make(chan error, 1)
@@ -48,7 +48,7 @@ func (r *Run) Profiles(ctx context.Context, name string, seconds int, ps ...*loc
 
 // Heap writes what the heap of a server holds, where -profile asks for it.
 func (r *Run) Heap(ctx context.Context, name string, p *local.Process) error {
-	if r.Profile == "" {
+	if r.Profile == "" || p.Profiles == "" {
 		return nil
 	}
 	return r.save(ctx, p, "/debug/pprof/heap?gc=1", name+"."+p.Name+".heap")

@@ -29,6 +29,8 @@ func (m *Mesh) tiers() inprocess.Settings {
 	return inprocess.Settings{
 		Stores: []store.Settings{{
 			ID: storeID, Listen: s.Store, HTTP: s.StoreHTTP, LogLevel: s.LogLevel, Grace: s.Grace, DB: "sqlite:" + m.Database(),
+			// services under development are on this machine
+			OutboundAllow: []string{"127.0.0.0/8", "::1"},
 		}},
 		Computes: []compute.Settings{{
 			ID: computeID, Listen: s.Compute, HTTP: s.ComputeHTTP, LogLevel: s.LogLevel, Grace: s.Grace, Workers: workers(),

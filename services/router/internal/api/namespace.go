@@ -55,7 +55,7 @@ var tiers = map[pushmeshv1.Tier]string{
 
 // Put implements NamespaceService.
 func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePutRequest) (*pushmeshv1.NamespaceServicePutResponse, error) {
-	if err := policy.Check(req.GetNamespace(), score.CheckNamespace); err != nil {
+	if err := policy.Check(req.GetNamespace(), score.CheckNamespace, policy.CheckSecrets); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
 	if err := n.modelsThere(ctx, req.GetNamespace().GetPolicy().GetRank().GetModel()); err != nil {

@@ -29,7 +29,7 @@ type Router struct {
 	ID string
 	// Incarnation of its process (package incarnation).
 	Incarnation uint64
-	// Address of the gRPC API, HTTP of health, metrics and pprof: host:port.
+	// Address of the gRPC API, HTTP of health and metrics: host:port.
 	Address, HTTP string
 	// Version of the program.
 	Version string

@@ -11,7 +11,7 @@ import (
 
 // PutNamespace sets a policy whose scorer a router has checked, and tells every tier.
 func (s *Service) PutNamespace(ctx context.Context, req *meshv1.PutNamespaceRequest) (*meshv1.PutNamespaceResponse, error) {
-	if err := policy.Check(req.GetNamespace()); err != nil {
+	if err := policy.Check(req.GetNamespace(), policy.CheckSecrets); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
 	stored, err := s.cfg.Backend.PutNamespace(ctx, req.GetNamespace())

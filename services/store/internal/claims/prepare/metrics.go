@@ -19,7 +19,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return &metrics{
 		total: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_store_claims_prepared_total",
-			Help: "Calls to the namespace's prepare URL before a grant, by code: OK; FORBIDDEN: it refused; ACK_TIMEOUT: it was late; UNAVAILABLE: not reached; OVERLOADED: too many calls were queued; CANCELLED: the claim ended first.",
+			Help: "Calls to the namespace's prepare URL before a grant, by code: OK; FORBIDDEN: it refused; ACK_TIMEOUT: it was late; UNAVAILABLE: not reached, or not allowed (--outbound-allow); INVALID_ARGUMENT: the URL is none; OVERLOADED: too many calls were queued; CANCELLED: the claim ended first.",
 		}, []string{"code"}),
 		seconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pushmesh_store_claims_prepare_seconds", Help: "Time that a call before a grant took.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -26,9 +27,9 @@ type Job struct {
 	Token           uint64
 	How             *policy.Prepare
 	// Done is called once, by another goroutine or within Ask, with how it ended: OK; FORBIDDEN,
-	// the service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could not be reached;
-	// OVERLOADED, too many wait for their turn; CANCELLED, Context or the pool ended first. It must
-	// not block.
+	// the service refused; ACK_TIMEOUT, it was late; UNAVAILABLE, it could not be reached, or may
+	// not be called (Config.Guard); INVALID_ARGUMENT, its URL is none; OVERLOADED, too many wait
+	// for their turn; CANCELLED, Context or the pool ended first. It must not block.
 	Done func(wirev1.Code)
 }
 
@@ -37,7 +38,11 @@ type Config struct {
 	// Idle [30 s] is how long an unused connection is kept.
 	Idle time.Duration
 	// Waiting [10,000] calls of a group wait at most for their turn.
-	Waiting  int
+	Waiting int
+	// Guard [public addresses alone] says what may be called.
+	Guard *outbound.Guard
+	// Secret signs calls by HTTP; nil: none is signed.
+	Secret   *outbound.Secret
 	Registry prometheus.Registerer
 }
 
@@ -70,8 +75,11 @@ func New(cfg Config) *Pool {
 	if cfg.Waiting == 0 {
 		cfg.Waiting = mostWaiting
 	}
+	if cfg.Guard == nil {
+		cfg.Guard = outbound.New(outbound.Config{Metric: "pushmesh_store_outbound_refused_total"})
+	}
 	return &Pool{
-		cfg: cfg, metrics: newMetrics(cfg.Registry), web: newWeb(cfg.Idle), rpc: newRPC(cfg.Idle),
+		cfg: cfg, metrics: newMetrics(cfg.Registry), web: newWeb(cfg.Guard, cfg.Secret, cfg.Idle), rpc: newRPC(cfg.Guard, cfg.Idle),
 		runners: lifecycle.NewGroup(context.Background()), groups: map[string]*group{},
 	}
 }

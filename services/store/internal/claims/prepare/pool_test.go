@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/pushmesh/pushmesh/internal/leaks"
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -47,8 +48,19 @@ func get[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
+// loopback allows what tests listen on.
+func loopback(t *testing.T) *outbound.Guard {
+	t.Helper()
+	allow, err := outbound.ParseAllow([]string{"127.0.0.1", "::1"})
+	need(t, err)
+	return outbound.New(outbound.Config{Metric: "pushmesh_store_outbound_refused_total", Allow: allow})
+}
+
 func pool(t *testing.T, cfg prepare.Config) *prepare.Pool {
 	t.Helper()
+	if cfg.Guard == nil {
+		cfg.Guard = loopback(t)
+	}
 	p := prepare.New(cfg)
 	t.Cleanup(func() { need(t, p.Stop(context.Background())) })
 	return p
@@ -262,7 +274,7 @@ func TestCancelled(t *testing.T) {
 		came <- struct{}{}
 		<-r.Context().Done()
 	})
-	p := prepare.New(prepare.Config{})
+	p := prepare.New(prepare.Config{Guard: loopback(t)})
 	ctx, cancel := context.WithCancel(t.Context())
 	how := policy.Prepare{URL: url}
 	first, second := ask(ctx, p, 1, how), ask(ctx, p, 2, how)

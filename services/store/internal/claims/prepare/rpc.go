@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -21,7 +23,8 @@ func isRPC(raw string) bool { return strings.HasPrefix(raw, "grpc:") }
 
 // rpc asks by gRPC, on a connection for each host that is closed once it was not used for a while.
 type rpc struct {
-	idle time.Duration
+	guard *outbound.Guard
+	idle  time.Duration
 
 	mu    sync.Mutex
 	conns map[string]*conn
@@ -35,11 +38,13 @@ type conn struct {
 	unused *time.Timer
 }
 
-func newRPC(idle time.Duration) *rpc { return &rpc{idle: idle, conns: map[string]*conn{}} }
+func newRPC(g *outbound.Guard, idle time.Duration) *rpc {
+	return &rpc{guard: g, idle: idle, conns: map[string]*conn{}}
+}
 
 func (r *rpc) ask(ctx context.Context, raw string, what *pushmeshv1.PrepareRequest) wirev1.Code {
 	u, err := url.Parse(raw)
-	if err != nil {
+	if err != nil || u.User != nil {
 		return wirev1.Code_CODE_INVALID_ARGUMENT
 	}
 	c, err := r.use(u.Host)
@@ -47,7 +52,7 @@ func (r *rpc) ask(ctx context.Context, raw string, what *pushmeshv1.PrepareReque
 		return wirev1.Code_CODE_UNAVAILABLE
 	}
 	defer r.leave(u.Host, c)
-	_, err = pushmeshv1.NewPrepareServiceClient(c).Prepare(ctx, what, grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(mostAnswer))
+	_, err = pushmeshv1.NewPrepareServiceClient(c).Prepare(ctx, what, grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(outbound.MostAnswer))
 	switch status.Code(err) {
 	case codes.OK:
 		return wirev1.Code_CODE_OK
@@ -65,9 +70,11 @@ func (r *rpc) use(host string) (*conn, error) {
 	defer r.mu.Unlock()
 	c := r.conns[host]
 	if c == nil {
-		cc, err := grpc.NewClient(host,
+		// passthrough: the guard resolves the name itself, and judges what it stands for.
+		cc, err := grpc.NewClient("passthrough:///"+host,
+			grpc.WithContextDialer(func(ctx context.Context, host string) (net.Conn, error) { return r.guard.Dial(ctx, "tcp", host) }),
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-			grpc.WithMaxHeaderListSize(mostAnswer), grpc.WithUserAgent("pushmesh"),
+			grpc.WithMaxHeaderListSize(outbound.MostAnswer), grpc.WithUserAgent("pushmesh"),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second,
 			}))
