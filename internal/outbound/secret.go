@@ -107,7 +107,7 @@ func (s *Secret) read() error {
 }
 
 func readSecrets(path string) (keys []*webhooks.Webhook, err error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // The example of the Standard Webhooks specification.
 const (
-	specSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	specSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" //nolint:gosec // the specification's
 	specID     = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 	specTime   = 1614265330
 	specBody   = `{"test": 2432232314}`

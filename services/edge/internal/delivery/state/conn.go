@@ -71,8 +71,8 @@ type ConnMore struct {
 	Publishes []Publish                // that are not answered
 	// the address that these count for; "": none
 	PublishFrom string
-	Session   *Session
-	Groups    []*Member
+	Session     *Session
+	Groups      []*Member
 	// Of Groups, once there are many.
 	GroupByID, GroupByRef map[uint32]*Member
 	Claims                *claims.Held // nil: it claims nothing

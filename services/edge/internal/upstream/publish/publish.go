@@ -166,7 +166,7 @@ func (p *Publisher) count(origin string, items, bytes int64) *code.Error {
 }
 
 func (p *Publisher) answer(conn exchange.Conn, it item, r *meshv1.ClientPublishReply_Result) {
-	p.count(it.origin, -1, -it.size)
+	_ = p.count(it.origin, -1, -it.size)
 	p.cfg.Post(conn.Loop, exchange.Published{Conn: conn, ID: it.id, Result: r})
 }
 
