@@ -20,7 +20,7 @@ type times struct {
 }
 
 func newTimes(budget time.Duration) times {
-	return times{of: map[string]time.Duration{}, step: max(budget/steps, 1)}
+	return times{of: map[string]time.Duration{}, step: max((budget+steps-1)/steps, 1)}
 }
 
 // place of a time in dear; -1: it is no time at all.
