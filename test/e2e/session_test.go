@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -42,11 +43,25 @@ func newSessions(t *testing.T, p *pushmeshv1.Policy) *sessions {
 // store goes by it.
 func putNamespace(t *testing.T, m *harness.Mesh, prefix string, p *pushmeshv1.Policy) {
 	t.Helper()
-	answer, err := pushmeshv1.NewNamespaceServiceClient(m.Router(t)).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
-		Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p},
-	})
-	if err != nil || len(answer.GetLagging()) > 0 {
-		t.Fatalf("lagging: %v, %v", answer.GetLagging(), err)
+	putEverywhere(t, m.Router(t), prefix, p)
+}
+
+// putEverywhere sets a policy through a router, and again where that says that somebody lags, as a
+// process may on a machine at work.
+func putEverywhere(t *testing.T, router grpc.ClientConnInterface, prefix string, p *pushmeshv1.Policy) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		answer, err := pushmeshv1.NewNamespaceServiceClient(router).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
+			Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: p},
+		})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case len(answer.GetLagging()) == 0:
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("lagging: %v", answer.GetLagging())
+		}
 	}
 }
 

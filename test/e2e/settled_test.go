@@ -23,12 +23,7 @@ func TestAChangedNamespaceAppliesEverywhereOncePutIsAnswered(t *testing.T) {
 	}
 	for i := range uint32(30) {
 		prefix := fmt.Sprintf("fresh%d", i)
-		put, err := pushmeshv1.NewNamespaceServiceClient(routers[i%2]).Put(t.Context(), &pushmeshv1.NamespaceServicePutRequest{
-			Namespace: &pushmeshv1.Namespace{Prefix: prefix, Policy: &pushmeshv1.Policy{Durable: true}},
-		})
-		if err != nil || len(put.GetLagging()) > 0 {
-			t.Fatalf("put: lagging: %v, %v", put.GetLagging(), err)
-		}
+		putEverywhere(t, routers[i%2], prefix, &pushmeshv1.Policy{Durable: true})
 		for edge, c := range clients {
 			if s := c.Subscribe(&wirev1.Subscribe{Id: i + 1, Filter: prefix + "/1", Start: wirev1.Start_START_EARLIEST}); s.GetEpoch() == 0 {
 				t.Fatalf("edge %d treats %s/1 as ephemeral", edge, prefix)
