@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/pushmesh/pushmesh/internal/candidates"
+	"github.com/pushmesh/pushmesh/internal/cpupool"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -94,8 +96,23 @@ func TestJobsOfAStream(t *testing.T) {
 	}
 }
 
+// held is a task that holds a worker.
+type held struct{ entered, leave chan struct{} }
+
+func (h *held) Step(time.Duration) (bool, error) {
+	close(h.entered)
+	<-h.leave
+	return true, nil
+}
+
+// A job that is called back while it waits for a worker is answered at once; the others are done.
 func TestJobNobodyWaitsFor(t *testing.T) {
-	_, conn := startCompute(t, Settings{Workers: 1})
+	c, conn := startCompute(t, Settings{Workers: 1})
+	h := &held{make(chan struct{}), make(chan struct{})}
+	if err := c.front.pool.Go(t.Context(), "hold", 1, h, func(cpupool.Times, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	<-h.entered
 	stream, err := meshv1.NewComputeServiceClient(conn).RankJobs(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +124,13 @@ func TestJobNobodyWaitsFor(t *testing.T) {
 	if err := errors.Join(stream.Send(req), stream.CloseSend()); err != nil {
 		t.Fatal(err)
 	}
-	for ref, it := range collect(t, stream.Recv, 20) {
-		if want := wirev1.Code_CODE_CANCELLED; (it.GetCode() == want) != (ref == 20) {
+	back := collect(t, stream.Recv, 1)
+	close(h.leave)
+	if got := back[20].GetCode(); got != wirev1.Code_CODE_CANCELLED {
+		t.Errorf("called back: %v", back)
+	}
+	for ref, it := range collect(t, stream.Recv, 19) {
+		if it.GetCode() != wirev1.Code_CODE_OK || ref == 20 {
 			t.Errorf("%d: %v", ref, it.GetCode())
 		}
 	}
