@@ -77,7 +77,7 @@ func (t *clientRequest) publishNext(now time.Time) *admission.Later {
 		Patient: now.Before(t.until) && t.clients.patient.Load() < mostPatient, Ref: uint64(t.next), To: t,
 		Request: &pushmeshv1.PublishRequest{
 			Topic: it.GetTopic(), Payload: it.GetPayload(), Headers: it.GetHeaders(), DedupeKey: it.GetDedupeKey(),
-			Traceparent: it.GetTraceparent(),
+			// No traceparent: a client must not decide what is sampled.
 		},
 	})
 	t.refused = t.refused || refused
