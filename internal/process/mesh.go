@@ -175,7 +175,9 @@ func (l *layout) nats() {
 
 func (l *layout) stores() {
 	for i := range l.Stores {
-		p := l.onNATS(l.tier("store", i, storePort, "--db", l.DBs[min(i, len(l.DBs)-1)]))
+		p := l.onNATS(l.tier("store", i, storePort))
+		// Not an argument: it may hold a password, and everybody on the host may list those.
+		p.Env = append(p.Env, "PUSHMESH_DB="+l.DBs[min(i, len(l.DBs)-1)])
 		reached := l.Reach(p, "", p.Addr)
 		if reached != p.Addr {
 			p.Args = append(p.Args, "--advertise", reached)

@@ -46,13 +46,16 @@ func TestServersAreReachedByWhatIsBetween(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if env := strings.Join(m.Stores[1].Env, " "); env != "PUSHMESH_DB=b" {
+		t.Errorf("the environment of a store: %s", env)
+	}
 	for p, want := range map[*Process][]string{
 		m.NATS[0]:    {"--cluster nats://127.0.0.1:7405", "--routes nats://nats-2//127.0.0.1:7415"},
-		m.Stores[1]:  {"--db b", "--advertise store-2//127.0.0.1:7413", "--nats nats://nats-1/store-2/127.0.0.1:7404,nats://nats-2/store-2/127.0.0.1:7414"},
+		m.Stores[1]:  {"--advertise store-2//127.0.0.1:7413", "--nats nats://nats-1/store-2/127.0.0.1:7404,nats://nats-2/store-2/127.0.0.1:7414"},
 		m.Routers[0]: {"--stores store-1//127.0.0.1:7403,store-2//127.0.0.1:7413", "--last"},
 	} {
 		for _, part := range want {
-			if args := strings.Join(p.Args, " "); !strings.Contains(args, part) {
+			if args := strings.Join(p.Args, " "); strings.Contains(args, "--db") || !strings.Contains(args, part) {
 				t.Errorf("%s has no %s: %s", p.Name, part, args)
 			}
 		}

@@ -91,7 +91,7 @@ func overlayOfTime(dir string) (string, error) {
 
 // settable gives a process a wall clock that SetClock sets, by the file that it reads.
 func settable(p *Process, bin, file string) {
-	p.Path, p.Env = filepath.Join(bin, filepath.Base(p.Path)), []string{clockVariable + "=" + file}
+	p.Path, p.Env = filepath.Join(bin, filepath.Base(p.Path)), append(p.Env, clockVariable+"="+file)
 }
 
 // SetClock has a process's wall clock be so far ahead of the machine's, in whole seconds, below 0:

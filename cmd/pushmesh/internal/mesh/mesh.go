@@ -148,7 +148,7 @@ func (m *Mesh) State() State {
 		Routers: process.Addrs(m.mesh.Routers), Edges: process.Addrs(m.mesh.Edges),
 	}
 	for _, p := range m.mesh.All() {
-		s.Processes = append(s.Processes, ProcessState{Name: p.Name, Pid: p.PID(), Addr: p.Addr, HTTP: p.HTTP, Log: p.Log, Path: p.Path, Args: p.Args})
+		s.Processes = append(s.Processes, ProcessState{Name: p.Name, Pid: p.PID(), Addr: p.Addr, HTTP: p.HTTP, Log: p.Log, Path: p.Path, Args: p.Args, Env: p.Env})
 	}
 	return s
 }

@@ -32,6 +32,7 @@ type ProcessState struct {
 	Log  string   `json:"log"`
 	Path string   `json:"path"`
 	Args []string `json:"args"`
+	Env  []string `json:"env,omitempty"` // besides the launcher's
 }
 
 // write replaces the file: a reader sees the old one or the new one.
@@ -41,7 +42,7 @@ func (s State) write(dir string) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	next := filepath.Join(dir, StateFile+".next")
-	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(next, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	if err := os.Rename(next, filepath.Join(dir, StateFile)); err != nil {
