@@ -12,14 +12,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
+	"github.com/pushmesh/pushmesh/internal/address"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -92,7 +91,7 @@ func New(all int) *Budget {
 
 // enter finds who makes a call, and charges n bytes for it.
 func (b *Budget) enter(ctx context.Context, n int64) (*caller, error) {
-	addr, name := originOf(ctx), nameOf(ctx)
+	addr, name := address.OfCall(ctx), nameOf(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.origins[addr]
@@ -254,7 +253,7 @@ func (b *Budget) done(c *caller, charged, beyond, n int64) int64 {
 // punish keeps a refusal back that was just given to an address that comes again and again without
 // the pause that it was told to make: answers are what it costs others.
 func (b *Budget) punish(ctx context.Context, now time.Time) {
-	if !b.deserved(originOf(ctx), now) {
+	if !b.deserved(address.OfCall(ctx), now) {
 		return
 	}
 	timer := time.NewTimer(penalty)
@@ -295,27 +294,6 @@ func (b *Budget) refuse(why string) error {
 
 func tooLarge(n, most int64) error {
 	return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, fmt.Sprintf("the request would take about %d bytes of memory, %d at most", n, most))
-}
-
-// originOf is the address that a call is charged to: an IPv4 one, or the /64 of an IPv6 one.
-func originOf(ctx context.Context) netip.Addr {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return netip.Addr{}
-	}
-	tcp, ok := p.Addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return addr
-	}
-	prefix, err := addr.Prefix(64)
-	if err != nil {
-		return addr
-	}
-	return prefix.Addr()
 }
 
 // nameOf is what a caller calls itself by its token, which nobody has proved.

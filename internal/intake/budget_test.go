@@ -105,20 +105,6 @@ func TestLargeRequests(t *testing.T) {
 	}
 }
 
-// An address is an IPv4 one, or the /64 of an IPv6 one.
-func TestAddresses(t *testing.T) {
-	for addr, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8:1:2:3::4": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
-	} {
-		if got := originOf(from(t.Context(), addr, "")); got != netip.MustParseAddr(want) {
-			t.Errorf("%s is %v, want %s", addr, got, want)
-		}
-	}
-	if originOf(t.Context()).IsValid() || nameOf(t.Context()) != "" {
-		t.Error("nobody has an address or a name")
-	}
-}
-
 // What waits goes on as soon as there is room, those for whom there is room before those for whom
 // there is none; who leaves waits no more.
 func TestWaitingForRoom(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
@@ -54,6 +55,7 @@ type front struct {
 	calls     int // under way on one connection
 	conns     *conns
 	requests  *intake.Budget
+	turns     *turns.Turns
 
 	serving  atomic.Bool // calls are taken
 	stopping stopping
@@ -75,6 +77,7 @@ func (f *front) Start(ctx context.Context) error {
 		return err
 	}
 	f.server.Wrap(f.conns.limit)
+	f.server.Wrap(f.turns.Listen)
 	f.server.SetServing("", false)
 	f.server.SetServing(healthDurable, false)
 	f.server.Serve(grpcserve.Config{

@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
@@ -99,6 +100,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits, Lag: late.Pressure,
 			Registry: tel.Registry,
 		})
+		fair       = turns.New(late.Late)
 		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited, Clock: clock.At})
 		clients    = publish.NewClients(publisher, mesh, s.ID)
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
@@ -119,7 +121,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, durable: func() error { return errors.Join(watch.Check(), stores.CheckAny()) }, telemetry: tel,
-		publish: publish.NewService(publisher, stores), clients: clients, written: written, events: happened,
+		publish: publish.NewService(publisher, stores, fair), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
@@ -128,9 +130,10 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Registry: tel.Registry,
 		}),
 		claims: claimed,
-		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry), requests: intake.New(s.RequestBytes),
+		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry), requests: intake.New(s.RequestBytes), turns: fair,
 	}
 	r.front.requests.Register("router", tel.Registry)
+	fair.Register(tel.Registry)
 	r.lost = newLostEdges(lostConfig{
 		router: s.ID, incarnation: began, take: happened.Take, routers: r.Routers, log: tel.Log,
 		durable: func(topic string) bool { return watch.Table().For(topic).Durable },

@@ -1,6 +1,7 @@
 package lag
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -18,6 +19,11 @@ const (
 	// seldom and often are the times between two samples, while nothing is late and otherwise.
 	seldom = 20 * time.Millisecond
 	often  = 4 * time.Millisecond
+	// A sample that is much late, or more, is so for the next ones as well.
+	much  = time.Millisecond
+	stays = 50
+	// unbounded is the lag that is looked at closely where it may be any.
+	unbounded = 10 * time.Millisecond
 )
 
 // Probe samples the lag: it writes a byte into a pipe when that is due, and looks how late the
@@ -28,24 +34,23 @@ const (
 // It is a lifecycle.Part with two goroutines, and safe for concurrent use.
 type Probe struct {
 	group       *lifecycle.Group
+	refuses     bool
 	read, write *os.File
 	pressure    atomic.Uint64 // a float's bits
+	behind      atomic.Int32  // samples for which Late holds still
 	lag         atomic.Int64
 	waits       atomic.Int64 // of requests since the last sample, together
 	waiters     atomic.Int64 // and how many they were
 
 	mu    sync.Mutex
-	gauge *Gauge    // nil: off
+	gauge *Gauge
 	due   time.Time // when the byte under way had to be written; zero: none is
 }
 
 // NewProbe makes a probe that has messages refused so that the lag stays below most; 0: it refuses
-// nothing, and does not look.
+// nothing.
 func NewProbe(most time.Duration, reg prometheus.Registerer) *Probe {
-	p := &Probe{}
-	if most > 0 {
-		p.gauge = NewGauge(most)
-	}
+	p := &Probe{refuses: most > 0, gauge: NewGauge(cmp.Or(most, unbounded))}
 	if reg != nil {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pushmesh_router_lag_seconds", Help: "Scheduling delay of this process: a quarter of the recent samples ran at most this late.",
@@ -57,9 +62,6 @@ func NewProbe(most time.Duration, reg prometheus.Registerer) *Probe {
 // Start begins to sample.
 func (p *Probe) Start(context.Context) (err error) {
 	p.group = lifecycle.NewGroup(context.Background())
-	if p.gauge == nil {
-		return nil
-	}
 	if p.read, p.write, err = os.Pipe(); err != nil {
 		return err
 	}
@@ -136,7 +138,14 @@ func (p *Probe) take() {
 		late = max(late, time.Duration(p.waits.Swap(0)/n))
 	}
 	p.gauge.Add(now, late)
-	p.pressure.Store(math.Float64bits(p.gauge.Pressure()))
+	if late >= much {
+		p.behind.Store(stays)
+	} else if p.behind.Load() > 0 {
+		p.behind.Add(-1)
+	}
+	if p.refuses {
+		p.pressure.Store(math.Float64bits(p.gauge.Pressure()))
+	}
 	p.lag.Store(int64(p.gauge.Lag()))
 }
 
@@ -151,3 +160,6 @@ func (p *Probe) Waited(d time.Duration) {
 // Pressure is 0 while this router is in time, 0.5 where it should refuse the lowest priority and 1
 // where it should refuse everything (shed.Passes). It takes no lock.
 func (p *Probe) Pressure() float64 { return math.Float64frombits(p.pressure.Load()) }
+
+// Late reports whether one of the last samples was late by a millisecond or more. It takes no lock.
+func (p *Probe) Late() bool { return p.behind.Load() > 0 }

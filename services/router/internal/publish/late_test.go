@@ -38,7 +38,7 @@ func (o *once) RecvMsg(into any) error {
 func TestALateRouterAnswersEachOfABatch(t *testing.T) {
 	p, r := newPublisher(noop.NewTracerProvider())
 	p.cfg.Admission = admission.New(admission.Config{Lag: func() float64 { return 0.75 }})
-	s := NewService(p, nil)
+	s := NewService(p, nil, nil)
 	stream := &once{ctx: t.Context(), req: &pushmeshv1.PublishStreamRequest{ProducerId: make([]byte, 16)}}
 	item := func(priority uint32, seq uint64) {
 		stream.req.Batch = append(stream.req.Batch, &pushmeshv1.PublishStreamRequest_Item{
@@ -111,7 +111,7 @@ func answered(t *testing.T, out *answers) []*pushmeshv1.PublishStreamResponse_Re
 func BenchmarkLateBatch(b *testing.B) {
 	p, _ := newPublisher(noop.NewTracerProvider())
 	p.cfg.Admission = admission.New(admission.Config{Lag: func() float64 { return 0.7 }})
-	s, out := NewService(p, nil), newAnswers()
+	s, out := NewService(p, nil, nil), newAnswers()
 	req := &pushmeshv1.PublishStreamRequest{}
 	for ref := range uint64(256) {
 		req.Batch = append(req.Batch, &pushmeshv1.PublishStreamRequest_Item{Ref: ref, Message: &pushmeshv1.PublishRequest{Topic: "live/1", Payload: make([]byte, 256)}})

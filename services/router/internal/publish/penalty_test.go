@@ -75,7 +75,7 @@ func readWhole(t *testing.T, s *Service, stream grpc.ServerStream) {
 // readSlowly lets a router read a rude stream, of which it takes so many requests ahead.
 func readSlowly(t *testing.T, waited func(time.Duration), ahead int) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
+		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil, nil)
 		s.publisher.cfg.Waited = waited
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer rude"))
 		stream := &rude{ctx: ctx, until: time.Now().Add(20 * time.Second)}

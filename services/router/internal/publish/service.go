@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -18,6 +19,7 @@ type Service struct {
 	pushmeshv1.UnimplementedPublishServiceServer
 	publisher *Publisher
 	schedule  Schedule
+	turns     *turns.Turns
 	draining  chan struct{}
 	drained   atomic.Bool
 }
@@ -27,9 +29,9 @@ type Schedule interface {
 	CancelScheduled(ctx context.Context, messageID []byte) error
 }
 
-// NewService makes the gRPC service of a publisher.
-func NewService(p *Publisher, schedule Schedule) *Service {
-	return &Service{publisher: p, schedule: schedule, draining: make(chan struct{})}
+// NewService makes the gRPC service of a publisher, whose streams take turns. nil: they don't.
+func NewService(p *Publisher, schedule Schedule, turns *turns.Turns) *Service {
+	return &Service{publisher: p, schedule: schedule, turns: turns, draining: make(chan struct{})}
 }
 
 // Drain refuses new messages (DRAINING) from now on; those under way are answered, then open

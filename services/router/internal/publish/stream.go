@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/pushmesh/pushmesh/internal/intake"
+	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/shed"
@@ -114,12 +115,15 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 	var late []uint64
 	req := &pushmeshv1.PublishStreamRequest{}
 	arrive := s.arrivals(stream)
+	out.turn = s.turns.Of(ctx)
+	defer out.turn.Close()
 	held := time.Now() // until when this stream's own client held it up
 	for {
 		next, err := arrive()
 		if err != nil {
 			return err
 		}
+		out.turn.Enter()
 		if next.at.After(held) {
 			s.publisher.waited(time.Since(next.at))
 		}
@@ -152,6 +156,7 @@ func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 		}
 		s.publisher.cfg.Routes.Uncork()
 		out.uncork()
+		out.turn.Leave()
 		if len(req.GetBatch()) > 0 {
 			// others have waited meanwhile, and on few cores a stream that always has more to read
 			// would have its turn for long
@@ -191,10 +196,12 @@ func (s *Service) takeBatch(ctx context.Context, m *Message, o *order, id []byte
 		if i > 0 && i%takenAtOnce == 0 && out.full() {
 			s.publisher.cfg.Routes.Uncork()
 			out.uncork()
+			out.turn.Leave()
 			_, err := out.room(ctx)
 			if err != nil {
 				return refused, true, err
 			}
+			out.turn.Enter()
 			s.publisher.cfg.Routes.Cork() // its caller uncorks
 			out.cork()
 			waited = true
@@ -231,6 +238,7 @@ type answers struct {
 	wake chan struct{} // 1: there is something to send
 	free chan struct{} // 1: something was sent
 	call *intake.Call  // pays for what is not read; nil: nobody does
+	turn *turns.Turn   // of who takes its messages; nil: it is always its turn
 
 	mu     sync.Mutex
 	ready  []*pushmeshv1.PublishStreamResponse_Result

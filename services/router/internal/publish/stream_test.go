@@ -31,7 +31,7 @@ import (
 // dial has a desk's service served, as a router does.
 func dial(t *testing.T, d *desk) (*Service, pushmeshv1.PublishServiceClient) {
 	t.Helper()
-	s := NewService(d.Publisher, calendar{})
+	s := NewService(d.Publisher, calendar{}, nil)
 	srv := grpc.NewServer(grpc.ForceServerCodecV2(codec.Codec{}))
 	pushmeshv1.RegisterPublishServiceServer(srv, s)
 	pipe := bufconn.Listen(1 << 20)
@@ -288,7 +288,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%v, %v", res, err)
 	}
 	d.store.answers(func(*meshv1.AppendItem) *meshv1.AppendResult { return nil })
-	s := NewService(d.Publisher, calendar{})
+	s := NewService(d.Publisher, calendar{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if res, err := s.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "orders/2"}); status.Code(err) != codes.Canceled {
@@ -310,7 +310,7 @@ func TestCalls(t *testing.T) {
 // is one trace for all its messages where its producer says so, and none otherwise.
 func TestWhoseTraceCounts(t *testing.T) {
 	d := open(t, admission.Limits{})
-	s := NewService(d.Publisher, nil)
+	s := NewService(d.Publisher, nil, nil)
 	own := "00-11111111111111111111111111111111-2222222222222222-01"
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(bytes.Repeat([]byte{0x11}, 16)), SpanID: trace.SpanID(bytes.Repeat([]byte{0x22}, 8)), TraceFlags: 1})
 	plain := trace.ContextWithSpanContext(t.Context(), span) // of the server's instrumentation
@@ -519,7 +519,7 @@ func TestHowLongRequestsWaitIsKnown(t *testing.T) {
 		"refusals are forgiven": {admission.Limits{Rate: 1}, 50 * time.Millisecond, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := NewService(limitedTo(c.limits), nil)
+			s := NewService(limitedTo(c.limits), nil, nil)
 			s.publisher.cfg.Routes = slow{s.publisher.cfg.Routes}
 			var longest time.Duration
 			told := 0
@@ -538,7 +538,7 @@ func TestHowLongRequestsWaitIsKnown(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil)
+		s := NewService(limitedTo(admission.Limits{Rate: 100, InFlight: 10}), nil, nil)
 		var longest time.Duration
 		s.publisher.cfg.Waited = func(d time.Duration) { longest = max(longest, d) }
 		readWhole(t, s, &rude{ctx: t.Context(), until: time.Now().Add(20 * time.Second)})

@@ -1,0 +1,37 @@
+// Package address says what counts as one address where callers are told apart by it.
+package address
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc/peer"
+)
+
+// Of is what counts as one address: an IPv4 one, or the /64 of an IPv6 one. What is no address of
+// TCP is all one, the zero address.
+func Of(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if addr.Is4() {
+		return addr
+	}
+	prefix, err := addr.Prefix(64)
+	if err != nil {
+		return addr
+	}
+	return prefix.Addr()
+}
+
+// OfCall is that of the caller of a gRPC call.
+func OfCall(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return netip.Addr{}
+	}
+	return Of(p.Addr)
+}
