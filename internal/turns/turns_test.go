@@ -107,33 +107,28 @@ func (t *Turns) holding(c *Turn) bool {
 func TestAddressesShareAlike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := few(1)
-		got := map[netip.Addr]int{}
-		work := func(c *Turn, rounds int, last func()) {
-			defer c.Close()
-			for i := range rounds {
-				c.Enter()
-				if got[c.source.addr]++; i == rounds-1 { // one at a time
-					last()
-				}
-				c.leave(time.Millisecond)
-			}
-		}
-		first := turns.of(addr(0))
-		first.Enter()
+		all := []*Turn{turns.of(addr(2))}
 		for range 100 {
-			go work(turns.of(addr(1)), 10, func() {})
+			all = append(all, turns.of(addr(1)))
 		}
-		go work(turns.of(addr(2)), 100, func() {
-			if n := got[addr(1)]; n > 110 {
-				t.Errorf("the other address had %d turns by then", n)
-			}
-		})
-		synctest.Wait()
-		first.Close()
-		synctest.Wait()
-		if got[addr(1)] != 1000 || got[addr(2)] != 100 {
+		for _, c := range all {
+			enter(c)
+		}
+		got := map[netip.Addr]int{}
+		for range 400 {
+			c := turns.holders[0]
+			got[c.source.addr]++
+			c.leave(time.Millisecond)
+			synctest.Wait()
+			enter(c)
+		}
+		if got[addr(1)] != 200 || got[addr(2)] != 200 {
 			t.Errorf("turns: %v", got)
 		}
+		for _, c := range all {
+			c.Close()
+		}
+		synctest.Wait()
 	})
 }
 
