@@ -280,9 +280,7 @@ func TestHandlersReturnWhereverTheConnectionBreaks(t *testing.T) {
 	for cut := int64(1); cut <= whole.through; cut++ {
 		breakAndFinish(t, &scriptEdge{n: 16, cuts: []int64{cut, cut/2 + 1}})
 	}
-	if err := goleak.Find(before); err != nil {
-		t.Error(err)
-	}
+	noneLeft(t, before)
 }
 
 // A handler that publishes gets its answer, however much lies before that in the connection.

@@ -40,7 +40,13 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	c.close()
 	e.stop()
 	r.stop()
-	// What was told to end may take a busy machine a while.
+	noneLeft(t, before)
+}
+
+// noneLeft waits until no goroutine is left but those that were there before.
+// What was told to end may take a busy machine a while.
+func noneLeft(t *testing.T, before goleak.Option) {
+	t.Helper()
 	var left error
 	for began := time.Now(); time.Since(began) < patience; {
 		if left = goleak.Find(before); left == nil {

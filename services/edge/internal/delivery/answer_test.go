@@ -33,9 +33,9 @@ func (a *asker) connect(t *testing.T) *state.Conn {
 	return a.h.conns.Get(slot)
 }
 
-func newAsker(heads int) *asker {
+func newAsker(t tester, heads int) *asker {
 	a := &asker{many{heads: heads}}
-	a.h = newHub(Config{Mesh: a, PolicyFor: policy.NewTable(nil).For})
+	a.h = newHub(t, Config{Mesh: a, PolicyFor: policy.NewTable(nil).For})
 	a.h.SetTime(1, wallStart)
 	return a
 }
@@ -100,7 +100,7 @@ func (a *asker) stepUntil(t *testing.T, s *state.Subscription, seen func() bool)
 // and topics that no log knows.
 func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 	const known, asked, gone = 600, 900, 300 // 600 to 899 are not known
-	a := newAsker(known)
+	a := newAsker(t, known)
 	c := a.connect(t)
 	m := &wirev1.Subscribe{Id: 1, Filter: "room/+", Start: wirev1.Start_START_AFTER_SEQ}
 	for i := range asked {
@@ -137,7 +137,7 @@ func TestManyPositionsAreAnsweredInSlices(t *testing.T) {
 // goes no further until the subscription shares it.
 func TestAnswerTellsWhereSharedTracksAre(t *testing.T) {
 	const topics = 200
-	a := newAsker(topics)
+	a := newAsker(t, topics)
 	c := a.connect(t)
 	a.h.Feed(c.Slot, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"}), 1)
 	a.stepUntil(t, c.Subs.At(0), func() bool { return c.Subs.At(0).Active })

@@ -33,7 +33,7 @@ func (s *still) Save(exchange.Conn, uint32, *meshv1.SessionWrite, bool) {}
 func crowd(tb testing.TB, n int, m *wirev1.Subscribe) (*Hub, []uint32) {
 	tb.Helper()
 	mesh := &still{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(tb, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	m.Id, m.Filter = 1, "room/1"
@@ -89,10 +89,10 @@ type stream struct {
 	next   int
 }
 
-func newStream(n int) *stream { return newRuns(n, 1) }
+func newStream(t tester, n int) *stream { return newRuns(t, n, 1) }
 
 // newRuns makes n batches of so many messages each.
-func newRuns(n, messages int) *stream {
+func newRuns(t tester, n, messages int) *stream {
 	s, all := &stream{}, slices.Repeat([]string{"hello, world"}, messages)
 	for i := range n {
 		s.events = append(s.events, exchange.Live{Messages: upstreamtest.Run("room/1", upstreamtest.BaseEpoch, uint64(i*messages+1), all...)})
@@ -110,7 +110,7 @@ func (s *stream) post(h *Hub) {
 func TestDeliveryMakesNoGarbage(t *testing.T) {
 	t.Run("plain", func(t *testing.T) {
 		h, _ := crowd(t, 100, &wirev1.Subscribe{})
-		s, f := newStream(200), &flusher{h: h}
+		s, f := newStream(t, 200), &flusher{h: h}
 		for range 20 {
 			s.post(h)
 			f.flush()
@@ -124,7 +124,7 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 	})
 	t.Run("runs", func(t *testing.T) {
 		h, _ := crowd(t, 100, &wirev1.Subscribe{})
-		s, f := newRuns(200, 32), &flusher{h: h}
+		s, f := newRuns(t, 200, 32), &flusher{h: h}
 		for range 20 {
 			s.post(h)
 			f.flush()
@@ -138,7 +138,7 @@ func TestDeliveryMakesNoGarbage(t *testing.T) {
 	})
 	t.Run("ACKed", func(t *testing.T) {
 		h, slots := crowd(t, 100, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})
-		s, f := newStream(200), &flusher{h: h}
+		s, f := newStream(t, 200), &flusher{h: h}
 		var acks [][]byte
 		for i := range s.events {
 			b, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: uint64(i + 1), Sub: 1}}})

@@ -228,7 +228,7 @@ func TestAnAddressIsCharged(t *testing.T) {
 	cfg := w.h.cfg
 	cfg.Kept = kept.Config{Connection: 64 << 20, Clients: kept.NewHolders(1 << 30), Addresses: kept.NewHolders(512 << 10)}
 	cfg.Origin = func(slot uint32) string { return []string{"192.0.2.1", "192.0.2.2", ""}[slot/4] }
-	w.h = newHub(cfg)
+	w.h = newHub(t, cfg)
 	w.pass(0)
 	w.manyTopics(500)
 	subscribe := func(c *client) bool {
@@ -272,7 +272,7 @@ func TestPublishesCountForTheirAddress(t *testing.T) {
 	asked, a := 0, &publishing{Mesh: w.h.cfg.Mesh}
 	cfg := w.h.cfg
 	cfg.Mesh, cfg.Origin = a, func(slot uint32) string { asked++; return fmt.Sprint("192.0.2.", slot) }
-	w.h = newHub(cfg)
+	w.h = newHub(t, cfg)
 	w.pass(0)
 	all := []*client{w.connect(&wirev1.Hello{}), w.connect(&wirev1.Hello{})}
 	var want []string

@@ -94,7 +94,7 @@ func headersOf(n int) map[string]string {
 func asking(tb testing.TB) (*taking, *Hub, uint32) {
 	tb.Helper()
 	m := &taking{}
-	h := newHub(Config{
+	h := newHub(tb, Config{
 		Mesh: m, PolicyFor: openToAll(), Unhealthy: linkhealth.Report, Limits: Limits{MaxFrame: 1 << 20},
 		Path: func(uint32) linkhealth.Path { return linkhealth.Path{RTT: 300} },
 	})

@@ -83,7 +83,7 @@ type hoard struct {
 func newHoard(t *testing.T, mesh *hoarding, keep kept.Config) *hoard {
 	open := &pushmeshv1.Policy{Durable: true, ClientPublish: true, MaxPayload: 256 << 10, Claims: &pushmeshv1.ClaimPolicy{Clients: true}}
 	table := policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: open}})
-	mesh.h = newHub(Config{Mesh: mesh, PolicyFor: table.For, Limits: Limits{PublishWindow: 1 << 10, WildcardTopics: 1 << 20}, Kept: keep})
+	mesh.h = newHub(t, Config{Mesh: mesh, PolicyFor: table.For, Limits: Limits{PublishWindow: 1 << 10, WildcardTopics: 1 << 20}, Kept: keep})
 	mesh.h.SetTime(1, wallStart)
 	return &hoard{t: t, h: mesh.h, mesh: mesh, f: &flusher{h: mesh.h}}
 }
@@ -263,7 +263,7 @@ func TestTheHeapKeepsNoMoreThanIsCharged(t *testing.T) {
 	w := newWorld(t, Limits{})
 	cfg := w.h.cfg
 	cfg.Kept = kept.Config{Windows: bound}
-	h := newHub(cfg)
+	h := newHub(t, cfg)
 	slot, _ := h.Open()
 	f := &flusher{h: h}
 	h.SetTime(w.now, wallStart)

@@ -220,7 +220,7 @@ func TestCandidatesHaveAPartOfTheQueueBudget(t *testing.T) {
 	w := rankedWorld(t, Limits{}, 0)
 	cfg := w.h.cfg
 	cfg.Budget = budget.New(160_000, 2).Share(1)
-	w.h = newHub(cfg)
+	w.h = newHub(t, cfg)
 	w.pass(0)
 	comesUnranked(t, w)
 }
@@ -498,7 +498,7 @@ func TestCountsOfEachKindAreSliced(t *testing.T) {
 	const n = 2*count.Slice + 10
 	for _, m := range []*wirev1.Subscribe{{Filter: "room/1"}, {Filter: "room/+"}, {Filter: "room/1", Group: "g"}, {Filter: "room/#", Group: "g"}} {
 		mesh := &teller{}
-		h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+		h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 		mesh.h = h
 		h.SetTime(1, wallStart)
 		m.Id = 1

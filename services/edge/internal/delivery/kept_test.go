@@ -44,7 +44,7 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 			spendPace(h, h.now-int64(time.Millisecond))
 		}, true, true},
 	} {
-		h := newHub(Config{PolicyFor: policy.NewTable(nil).For})
+		h := newHub(t, Config{PolicyFor: policy.NewTable(nil).For})
 		h.SetTime(int64(time.Hour), wallStart)
 		one.set(h)
 		if h.Busy() != one.busy || h.Queued() != one.queued {

@@ -13,7 +13,7 @@ import (
 func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 	const conns, rounds = 60, 40
 	h, slots := crowd(t, conns, &wirev1.Subscribe{Ack: true, Start: wirev1.Start_START_EARLIEST})
-	s := newStream(rounds)
+	s := newStream(t, rounds)
 	hello := frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ReceiveWindow: 1000})
 	subscribe := frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})
 	stays := slots[0]

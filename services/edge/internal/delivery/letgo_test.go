@@ -53,7 +53,7 @@ func (k *keeper) Save(conn exchange.Conn, ref uint32, w *meshv1.SessionWrite, _ 
 func durableSession(t *testing.T, topics int) (h *Hub, k *keeper, slot uint32) {
 	t.Helper()
 	k = &keeper{many: many{heads: topics}, floors: map[string]uint64{}}
-	h = newHub(Config{Mesh: k, PolicyFor: policy.NewTable(nil).For, Limits: Limits{WildcardTopics: topics, QueueMessages: topics + 1}})
+	h = newHub(t, Config{Mesh: k, PolicyFor: policy.NewTable(nil).For, Limits: Limits{WildcardTopics: topics, QueueMessages: topics + 1}})
 	k.h = h
 	h.SetTime(1, wallStart)
 	slot, _ = h.Open()

@@ -70,7 +70,7 @@ func TestAckWithManyEntriesIsDoneInParts(t *testing.T) {
 func deep(t *testing.T, n int) (h *Hub, c *state.Conn, send func(from, to int)) {
 	t.Helper()
 	mesh := &still{}
-	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 2 * n}})
+	h = newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 2 * n}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

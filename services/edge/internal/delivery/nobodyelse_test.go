@@ -21,7 +21,7 @@ func TestMembersRefuseNobodyElse(t *testing.T) {
 		cfg := w.h.cfg
 		cfg.Kept = kept.Config{Connection: 1 << 20, Windows: 512 << 10, Loop: 4 << 20, Addresses: kept.NewHolders(1 << 20)}
 		cfg.Origin = func(slot uint32) string { return fmt.Sprint("192.0.2.", slot) }
-		w.h = newHub(cfg)
+		w.h = newHub(t, cfg)
 		w.pass(0)
 		w.manyTopics(300)
 		hog, m := w.member(&wirev1.Hello{HeartbeatMs: 600_000, ClientId: "hog", ReceiveWindow: 256}, &wirev1.Subscribe{Ack: true})
@@ -48,7 +48,7 @@ func TestTopicsThatAppearRefuseNobodyElse(t *testing.T) {
 		cfg := w.h.cfg
 		cfg.Kept = kept.Config{Connection: 1 << 20, Windows: 512 << 10, Loop: 4 << 20, Addresses: kept.NewHolders(1 << 20)}
 		cfg.Origin = func(slot uint32) string { return fmt.Sprint("192.0.2.", slot) }
-		w.h = newHub(cfg)
+		w.h = newHub(t, cfg)
 		w.pass(0)
 		w.manyTopics(300)
 		hog := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ClientId: "hog"})
@@ -76,7 +76,7 @@ func TestSessionsRefuseNobodyElse(t *testing.T) {
 		cfg := w.h.cfg
 		cfg.Kept = kept.Config{Connection: 1 << 20, Windows: 512 << 10, Loop: 4 << 20, Addresses: kept.NewHolders(1 << 20)}
 		cfg.Origin = func(slot uint32) string { return []string{"192.0.2.1", "192.0.2.2"}[slot/10] }
-		w.h = newHub(cfg)
+		w.h = newHub(t, cfg)
 		w.pass(0)
 		w.manyTopics(900)
 		for i := range 10 {

@@ -149,7 +149,7 @@ func TestLagIsLookedAtInSlices(t *testing.T) {
 
 // A hub that is given nothing but its settings works.
 func TestDefaults(t *testing.T) {
-	h := newHub(Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, ReadBytes: -1}})
+	h := newHub(t, Config{PolicyFor: policy.NewTable(nil).For, Loop: 2, Limits: Limits{PublishWindow: 1 << 20, MaxFrame: 7, ReadBytes: -1}})
 	if l := h.lim; l.PublishWindow != 65_535 || l.MaxFrame != 7 || l.ReadBytes != 128<<10 || l.WildcardTopics != 1000 || l.QueueMemory != 512<<20 || l.ReceiveWindow != 256 || l.ReplayPace != 0 {
 		t.Fatalf("%+v", l)
 	}
@@ -163,7 +163,7 @@ func TestDefaults(t *testing.T) {
 func TestABacklogIsHandedOnInSlices(t *testing.T) {
 	const backlog = 10*replaySlice + 5
 	mesh := &still{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 100 * backlog, QueueBytes: 1 << 30}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

@@ -86,7 +86,7 @@ func TestFewReadsAreUnderWayForThoseWithManyPositions(t *testing.T) {
 	log := &slowLog{Mesh: w.h.cfg.Mesh}
 	cfg := w.h.cfg
 	cfg.Mesh = log
-	w.h = newHub(cfg)
+	w.h = newHub(t, cfg)
 	w.pass(0)
 	w.manyTopics(topics)
 	w.mesh.Append("room/1", "x")

@@ -17,7 +17,7 @@ import (
 func (w *world) keeping(windows, all int64) *world {
 	cfg := w.h.cfg
 	cfg.Kept = kept.Config{Windows: windows, Connection: all}
-	w.h = newHub(cfg)
+	w.h = newHub(w.t, cfg)
 	w.pass(0)
 	return w
 }

@@ -16,7 +16,7 @@ import (
 func (w *world) bounded(keep kept.Config) *world {
 	cfg := w.h.cfg
 	cfg.Kept = keep
-	w.h = newHub(cfg)
+	w.h = newHub(w.t, cfg)
 	w.pass(0)
 	return w
 }

@@ -9,7 +9,7 @@ import (
 // TestSealedCountsAsQueued has a connection's ciphertext take room that its queue would have.
 func TestSealedCountsAsQueued(t *testing.T) {
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
-	s, slot := newStream(10), slots[0]
+	s, slot := newStream(t, 10), slots[0]
 	c := h.conns.Get(slot)
 	h.Sealed(slot, h.lim.QueueBytes)
 	if q := h.Stats().QueuedBytes; q != int64(h.lim.QueueBytes) {

@@ -45,7 +45,7 @@ func steps(h *Hub) (n int) {
 
 func TestSubscriptionWithManyTopicsBeginsInSlices(t *testing.T) {
 	mesh := &many{heads: 1000}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
@@ -80,7 +80,7 @@ func TestCountIsSlicedAndExact(t *testing.T) {
 func TestUnsubscribingManyStaysLinear(t *testing.T) {
 	const conns, subs = 10, 1000
 	mesh := &still{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	var slots []uint32
@@ -130,7 +130,7 @@ func TestTenThousandFiltersEndInSlices(t *testing.T) {
 	const subs, budget = 10_000, 2048
 	for _, end := range []string{"unsubscribe", "disconnect"} {
 		mesh := &leaves{}
-		h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{Subscriptions: subs}})
+		h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{Subscriptions: subs}})
 		mesh.h = h
 		h.SetTime(1, wallStart)
 		slot, _ := h.Open()
@@ -183,7 +183,7 @@ func TestTenThousandFiltersEndInSlices(t *testing.T) {
 // A burst of timers is cut by what it costs, not by connections.
 func TestTimersOfManyTopicsAreSliced(t *testing.T) {
 	mesh := &many{heads: 1000}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	hello := frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, HeartbeatMs: 1000})

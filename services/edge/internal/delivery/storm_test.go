@@ -16,7 +16,7 @@ import (
 func TestLiveMessagesGoBeforeAStorm(t *testing.T) {
 	const conns, subs, budget = 2000, 100, 64 // which is what one job's slice counts for
 	mesh := &leaves{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	hello := frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})

@@ -21,6 +21,7 @@ import (
 // tester is what *testing.T and *rapid.T have in common.
 type tester interface {
 	Helper()
+	Cleanup(f func())
 	Fatalf(format string, args ...any)
 	Fatal(args ...any)
 }
@@ -44,7 +45,7 @@ func newWorld(t tester, lim Limits) *world {
 		{Prefix: "open", Policy: &pushmeshv1.Policy{Durable: true, ClientPublish: true, MaxPayload: 64}},
 	})
 	w.mesh = upstreamtest.New(func(e exchange.Event) { w.mail = append(w.mail, e) })
-	w.h = newHub(Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
+	w.h = newHub(t, Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
 	w.pass(0)
 	return w
 }

@@ -18,7 +18,7 @@ import (
 func TestLiveMessagesGoBeforeActivations(t *testing.T) {
 	const topics, subscriptions, most = 300, 50, 4 * fanSlice
 	k := &many{heads: topics}
-	h := newHub(Config{Mesh: k, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: k, PolicyFor: policy.NewTable(nil).For})
 	k.h = h
 	h.SetTime(1, wallStart)
 	var slots []uint32
@@ -54,7 +54,7 @@ func TestLiveMessagesGoBeforeActivations(t *testing.T) {
 // of one with very many.
 func TestActivationsTakeTurnsByConnection(t *testing.T) {
 	const topics = 1000
-	a := newAsker(topics)
+	a := newAsker(t, topics)
 	first, second := a.connect(t), a.connect(t)
 	for i := range uint32(20) {
 		a.feed(t, first, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: i + 1, Filter: "room/+", Start: wirev1.Start_START_EARLIEST})

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"cmp"
+	"runtime"
 	"time"
 )
 
@@ -17,8 +18,12 @@ func usual(l Limits) Limits {
 	return l
 }
 
-// newHub makes a hub with usual limits.
-func newHub(cfg Config) *Hub {
+// newHub makes a hub with usual limits, which lives as long as the test.
+// Connections and what hangs on them lie in memory that goes back to the system with the hub, also
+// where the test still looks at them.
+func newHub(t tester, cfg Config) *Hub {
 	cfg.Limits = usual(cfg.Limits)
-	return New(cfg)
+	h := New(cfg)
+	t.Cleanup(func() { runtime.KeepAlive(h) })
+	return h
 }

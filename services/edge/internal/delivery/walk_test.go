@@ -62,7 +62,7 @@ func (a *asker) feed(t *testing.T, c *state.Conn, ft wirev1.FrameType, m proto.M
 // on some at a time.
 func TestSubscriptionOfASessionIsLetOutInSlices(t *testing.T) {
 	const topics = 1000
-	a := newAsker(topics)
+	a := newAsker(t, topics)
 	c := a.connect(t)
 	a.feed(t, c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+", Ack: true, Start: wirev1.Start_START_SESSION})
 	for a.h.Work(4096) {
@@ -125,7 +125,7 @@ func TestFilterOfASessionIsDroppedInSlices(t *testing.T) {
 func TestPositionsAreCheckedInSlices(t *testing.T) {
 	const topics = 1000
 	for _, bad := range []string{"", "room/+", "talk/1"} {
-		a := newAsker(topics)
+		a := newAsker(t, topics)
 		c := a.connect(t)
 		a.feed(t, c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"})
 		for a.h.Work(4096) {
@@ -160,7 +160,7 @@ func TestPositionsAreCheckedInSlices(t *testing.T) {
 func TestSubscriptionThatEndsWhileItBegins(t *testing.T) {
 	const topics = 200
 	for slices := 1; ; slices++ {
-		a := newAsker(topics)
+		a := newAsker(t, topics)
 		c := a.connect(t)
 		a.feed(t, c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/+"})
 		for a.h.Work(4096) {
@@ -308,7 +308,7 @@ func TestTooManyOfAFieldAreRefusedUndecoded(t *testing.T) {
 func memberships(t *testing.T, groups, each int) (h *Hub, mesh *teller, c *state.Conn) {
 	t.Helper()
 	mesh = &teller{}
-	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: groups * each, Subscriptions: groups}})
+	h = newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: groups * each, Subscriptions: groups}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()
@@ -403,7 +403,7 @@ func TestNothingOfAGroupIsSentAfterItWasLeft(t *testing.T) {
 func TestMembersAreCountedInSlices(t *testing.T) {
 	const conns = 1000
 	mesh := &teller{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	var slots []uint32

@@ -31,7 +31,7 @@ const (
 func newWalked(t *testing.T) *walked {
 	t.Helper()
 	mesh := &teller{}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For, Limits: Limits{QueueMessages: 1 << 20}})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

@@ -18,7 +18,7 @@ import (
 func wildCrowd(t *testing.T, n int) (h *Hub, slots []uint32) {
 	t.Helper()
 	mesh := &many{}
-	h = newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h = newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	for i := range n {
@@ -140,7 +140,7 @@ func TestCountOfWildcardsIsSliced(t *testing.T) {
 func TestMatchingFiltersIsCounted(t *testing.T) {
 	const topics, filters = 100, 900
 	mesh := &many{heads: 0}
-	h := newHub(Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
+	h := newHub(t, Config{Mesh: mesh, PolicyFor: policy.NewTable(nil).For})
 	mesh.h = h
 	h.SetTime(1, wallStart)
 	slot, _ := h.Open()

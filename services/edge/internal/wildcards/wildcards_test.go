@@ -1,6 +1,7 @@
 package wildcards
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -55,6 +56,7 @@ func crowd(arrays *slab.Arrays, n int, names ...string) (f Filters[one], all map
 
 func TestAWalkGoesOverThoseThatMatch(t *testing.T) {
 	var arrays slab.Arrays
+	defer runtime.KeepAlive(&arrays) // lists lie in its memory
 	f, all := crowd(&arrays, 3, "room/+", "room/#", "talk/+")
 	var w Walk[one]
 	if w.Begin(&f, "hall/1") || w.Next() != nil {
@@ -104,6 +106,7 @@ func TestAWalkWhoseSubscriptionsGo(t *testing.T) {
 					t.Fatalf("%d passed, %d gone: %d is visited %d times", passed, gone, id, seen[id])
 				}
 			}
+			runtime.KeepAlive(&arrays) // the list lies in its memory
 		}
 	}
 }

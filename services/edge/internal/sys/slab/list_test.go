@@ -2,6 +2,7 @@ package slab_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -109,6 +110,8 @@ func BenchmarkListWalk(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/item")
+			runtime.KeepAlive(&things) // the list points into it
+			runtime.KeepAlive(&arrays) // the list lies in it
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/leaks"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/claims/prepare"
@@ -118,9 +119,8 @@ func TestHTTP(t *testing.T) {
 			}
 		}
 	})
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := ports.Addr() // where nobody listens, nor will
 	need(t, err)
-	need(t, free.Close())
 	for _, c := range []struct {
 		url      string
 		deadline time.Duration
@@ -131,7 +131,7 @@ func TestHTTP(t *testing.T) {
 		{url + "/redirect", 0, wirev1.Code_CODE_FORBIDDEN},
 		{url + "/late", 20 * time.Millisecond, wirev1.Code_CODE_ACK_TIMEOUT},
 		{url + "/endless", 0, wirev1.Code_CODE_OK},
-		{"http://" + free.Addr().String(), 0, wirev1.Code_CODE_UNAVAILABLE},
+		{"http://" + free, 0, wirev1.Code_CODE_UNAVAILABLE},
 	} {
 		if got := get(t, ask(t.Context(), p, 1<<60, policy.Prepare{URL: c.url, Deadline: c.deadline}), c.url); got != c.want {
 			t.Errorf("%s: %v, want %v", c.url, got, c.want)
