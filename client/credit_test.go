@@ -225,8 +225,10 @@ func TestAProducerInAHurryIsInTime(t *testing.T) {
 	both.Go(func() { ok, hurried = offer(60 * time.Millisecond) })
 	both.Wait()
 	// The other one takes three times as long as what is due, and its last messages are late by two
-	// thirds of that.
-	if hurried > patient/2 || ok < total/6 {
+	// thirds of that: where a message costs more, on a busy machine, by more.
+	const span = total * each / 3
+	within := int(total * span / (span + patient)) // as many as its router takes while they come
+	if hurried > patient/2 || ok < within/2 {
 		t.Errorf("%d of %d taken, %v late; without MaxWait %v", ok, total, hurried, patient)
 	}
 }
