@@ -120,6 +120,7 @@ func (e *Edge) assemble() error {
 		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
 		Groups: groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
+		AddressTopics: s.AddressTopics,
 	})
 	e.rank(belongs)
 	e.claim(began)

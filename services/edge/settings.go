@@ -78,6 +78,7 @@ type Settings struct {
 	GroupMemory           int           `zero:"keep" help:"Bytes that groups on this edge keep, about 4 KiB each, with the messages that wait for members or for their ACKs. New members are refused (OVERLOADED) from three quarters of it on; when it is used up, each group takes one message at a time. 0: no limit." default:"268435456" see:"limits-of-connections"`
 	GroupRate             int           `zero:"keep" help:"Groups that one connection may have made on this edge in a second, and ten times as many at once; further ones are refused (RATE_LIMITED). 0: no limit." default:"100" see:"limits-of-connections"`
 	AddressGroups         int           `help:"Groups that clients of one address (IPv4, or a /64 of IPv6) may have made on this edge, but not of those that --exempt-from and --proxy-protocol-from name; subscriptions that would make further ones are refused (TOO_MANY_SUBSCRIPTIONS). 0: a quarter of --max-groups." default:"0" see:"limits-of-connections"`
+	AddressTopics         int           `zero:"keep" help:"Topics with a log that clients of one address (IPv4, or a /64 of IPv6) may make on this edge by publishing, in an hour and at once, but not of those that --exempt-from and --proxy-protocol-from name; messages to further ones are refused (RATE_LIMITED), those to topics that are known to be there are taken. 0: no limit." default:"20000" see:"limits-of-connections"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
@@ -157,6 +158,7 @@ func (s *Settings) Check() error {
 		settings.Range("group-memory", d.GroupMemory, 0, 1<<40),
 		settings.Range("group-rate", d.GroupRate, 0, 1_000_000),
 		settings.Range("address-groups", d.AddressGroups, 0, 10_000_000),
+		settings.Range("address-topics", d.AddressTopics, 0, 100_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
@@ -301,5 +302,38 @@ func TestClientsPublishWithoutNATS(t *testing.T) {
 	m.Proxy.SetDown(false)
 	for _, topic := range []string{"kept/1", "live/1"} {
 		procmesh.Await(t, topic+" is taken again", func() bool { return try(topic) == nil })
+	}
+}
+
+// Clients of an address make as many topics as their edge lets them; topics that are there, and an
+// edge that exempts the address, take their messages.
+func TestTopicsMadeByClientsHaveAQuota(t *testing.T) {
+	t.Parallel()
+	m := harness.Start(t, harness.Options{Edges: 2, Change: func(s *inprocess.Settings) {
+		s.Edges[0].AddressTopics, s.Edges[1].AddressTopics = 2, 2
+		s.Edges[1].ExemptFrom = []string{"127.0.0.0/8"}
+	}})
+	putNamespace(t, m, "made", &pushmeshv1.Policy{Durable: true, ClientPublish: true})
+	putNamespace(t, m, "passing", &pushmeshv1.Policy{ClientPublish: true})
+	var clients []*wireclient.Client
+	for i := range 2 {
+		c, _ := wireclient.Connect(t, m.EdgeAddrs[i], &wirev1.Hello{Version: 1, ClientId: fmt.Sprint("ann ", i)})
+		clients = append(clients, c)
+	}
+	for i, x := range []struct {
+		edge  int
+		topic string
+		taken bool
+	}{
+		{0, "made/1", true}, {0, "made/2", true}, {0, "made/3", false}, {0, "made/1", true}, {0, "passing/3", true},
+		{1, "made/3", true}, {1, "made/4", true}, {1, "made/5", true}, {0, "made/6", false},
+	} {
+		a := ask(t, clients[x.edge], &wirev1.Publish{Id: uint32(i + 1), Topic: x.topic, Payload: []byte("x")})
+		if x.taken != (a.ok != nil) {
+			t.Fatalf("step %d: %v", i, a)
+		}
+		if !x.taken && (a.no.GetCode() != wirev1.Code_CODE_RATE_LIMITED || a.no.GetRetryAfterMs() == 0 || !strings.Contains(a.no.GetMessage(), "--address-topics")) {
+			t.Errorf("step %d: %v", i, a.no)
+		}
 	}
 }

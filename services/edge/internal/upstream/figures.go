@@ -91,6 +91,7 @@ func (m *Mesh) Figures() []Figure {
 		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_OK, p.Sent.Load()),
 		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_OVERLOADED, p.Refused.Load()),
 		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_UNAVAILABLE, p.Unavailable.Load()),
+		coded("client_publishes_total", "Messages published by clients, by result.", wirev1.Code_CODE_RATE_LIMITED, p.TooManyTopics()),
 	}
 	ps := &m.members
 	out = append(out,

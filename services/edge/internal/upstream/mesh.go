@@ -100,6 +100,9 @@ type Config struct {
 	PresenceMembers int
 	// Groups are the bounds of shared subscriptions.
 	Groups groups.Bounds
+	// AddressTopics are the topics that clients of one address may make by publishing in an hour;
+	// 0: no bound.
+	AddressTopics int
 }
 
 // Sizes of the mesh's queues.
@@ -185,7 +188,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.Groups = m.groups
 	m.loops.add(m.groups)
 	m.publish = publish.New(publish.Config{
-		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, Post: m.Post,
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, AddressTopics: m.cfg.AddressTopics, Post: m.Post,
 	})
 }
 

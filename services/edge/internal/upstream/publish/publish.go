@@ -44,6 +44,9 @@ type Config struct {
 	Routers func() []routerlink.Live
 	// Durable reports whether a topic has a log, which knows messages by their dedupe_key.
 	Durable func(topic string) bool
+	// AddressTopics are the topics that clients of one address may make in an hour, and at once; 0:
+	// no bound.
+	AddressTopics int
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
 }
@@ -59,6 +62,8 @@ type Publisher struct {
 	// have something to send and no request under way; addresses take turns
 	ready walk.Turns[payer, *line]
 	busy  int
+
+	topics *quota
 
 	mu      sync.Mutex
 	all     share
@@ -96,8 +101,11 @@ type item struct {
 
 // New makes a publisher.
 func New(cfg Config) *Publisher {
-	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}, origins: map[string]share{}}
+	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}, origins: map[string]share{}, topics: newQuota(cfg.AddressTopics)}
 }
+
+// TooManyTopics is how many messages were refused because their address had made too many topics.
+func (p *Publisher) TooManyTopics() uint64 { return p.topics.refused.Load() }
 
 // Start begins to serve.
 func (p *Publisher) Start(context.Context) error {
@@ -120,6 +128,12 @@ func (p *Publisher) Publish(conn exchange.Conn, origin string, id uint32, it *me
 		p.Refused.Add(1)
 		p.answer(conn, item{id: id, size: size, origin: origin}, failed(why))
 		return
+	}
+	if p.cfg.Durable(it.GetTopic()) {
+		if why := p.topics.check(origin, it.GetTopic()); why != nil {
+			p.answer(conn, item{id: id, size: size, origin: origin}, failed(why))
+			return
+		}
 	}
 	p.ops.Do(func() {
 		l := p.lines[conn]
@@ -206,6 +220,7 @@ func (l *line) take() []item {
 
 func (p *Publisher) done(l *line, batch []item, results []*meshv1.ClientPublishReply_Result) {
 	for i, it := range batch {
+		p.topics.note(it.origin, it.item.GetTopic(), results[i])
 		p.answer(l.conn, it, results[i])
 	}
 	l.busy = false

@@ -1,0 +1,129 @@
+package publish
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+const (
+	// addressesKnown is how many addresses have their topics counted; those that made the least are
+	// forgotten first.
+	addressesKnown = 16_384
+	// topicsKnown is how many of the topics that were published to last an edge knows to be there,
+	// up to twice of it.
+	topicsKnown = 32_768
+)
+
+// quota bounds the topics with a log that clients of an address make by publishing to them: a topic
+// lasts. That one was made is known from the answer alone, whose number is 1, so that an address
+// goes beyond its quota by what it has under way. From then on it may publish to the topics that
+// this edge knows to be there. It is safe for concurrent use.
+type quota struct {
+	anHour  int // topics of an address, and as many at once; 0: no bound
+	refused atomic.Uint64
+
+	mu        sync.Mutex
+	addresses map[string]*rate.Limiter // of those that are below the quota
+	seed      maphash.Seed
+	recent    map[uint64]struct{} // topics
+	before    map[uint64]struct{} // those before recent was full
+}
+
+func newQuota(anHour int) *quota {
+	return &quota{anHour: anHour, addresses: map[string]*rate.Limiter{}, seed: maphash.MakeSeed(), recent: map[uint64]struct{}{}}
+}
+
+// check says why an address may not publish to a topic that has a log.
+func (q *quota) check(origin, topic string) *code.Error {
+	if q.anHour == 0 || origin == "" {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.addresses[origin]
+	if l == nil {
+		return nil
+	}
+	left := l.Tokens()
+	if left >= 1 || q.knows(topic) {
+		return nil
+	}
+	q.refused.Add(1)
+	wait := time.Duration(math.Ceil((1 - left) / float64(l.Limit()) * float64(time.Second)))
+	return code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, fmt.Sprintf("clients of this address have made %d topics by publishing, and more in an hour are too many (--address-topics); topics that were published to before are taken", q.anHour))
+}
+
+// knows reports whether a topic was published to lately. q.mu is held.
+func (q *quota) knows(topic string) bool {
+	h := maphash.String(q.seed, topic)
+	if _, ok := q.recent[h]; ok {
+		return true
+	}
+	_, ok := q.before[h]
+	if ok {
+		q.add(h)
+	}
+	return ok
+}
+
+func (q *quota) add(h uint64) {
+	if len(q.recent) >= topicsKnown {
+		q.before, q.recent = q.recent, map[uint64]struct{}{}
+	}
+	q.recent[h] = struct{}{}
+}
+
+// note takes an answer to what an address has published into account.
+func (q *quota) note(origin, topic string, r *meshv1.ClientPublishReply_Result) {
+	if q.anHour == 0 || r.GetSeq() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.add(maphash.String(q.seed, topic))
+	if origin == "" || r.GetSeq() > 1 || r.GetDuplicate() {
+		return
+	}
+	l := q.addresses[origin]
+	if l == nil {
+		q.forget()
+		l = rate.NewLimiter(rate.Limit(float64(q.anHour)/time.Hour.Seconds()), q.anHour)
+		q.addresses[origin] = l
+	}
+	// It is spent already: those under way may have gone beyond the quota by a whole one at most.
+	l.ReserveN(time.Now(), 1)
+}
+
+// forget makes room for one more address: those go that have their whole quota again, or else the
+// one of some that has the most left. q.mu is held.
+func (q *quota) forget() {
+	if len(q.addresses) < addressesKnown {
+		return
+	}
+	const some = 64
+	looked, victim, most := 0, "", math.Inf(-1)
+	for origin, l := range q.addresses {
+		left := l.Tokens()
+		if left > float64(q.anHour)-1 {
+			delete(q.addresses, origin)
+		} else if left > most {
+			victim, most = origin, left
+		}
+		if looked++; looked == some {
+			break
+		}
+	}
+	if len(q.addresses) >= addressesKnown {
+		delete(q.addresses, victim)
+	}
+}

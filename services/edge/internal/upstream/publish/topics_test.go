@@ -1,0 +1,107 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// logs answers as routers do: the first message of a topic has the number 1.
+func (b *bench) logs(durable func(topic string) bool) {
+	seqs := map[string]uint64{}
+	b.by = func(_ context.Context, _ string, req *meshv1.ClientPublish) (all []*meshv1.ClientPublishReply_Result, err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, it := range req.GetItems() {
+			r := &meshv1.ClientPublishReply_Result{}
+			if durable(it.GetTopic()) {
+				seqs[it.GetTopic()]++
+				r.Seq = seqs[it.GetTopic()]
+			}
+			all = append(all, r)
+		}
+		return all, nil
+	}
+}
+
+// Clients of an address make as many topics as they may in an hour; topics that are there, those of
+// other addresses and ephemeral ones are taken.
+func TestTopicsOfAnAddressAreBounded(t *testing.T) {
+	in(t, func(t *testing.T, b *bench) {
+		const anHour = 60
+		b.topics.anHour = anHour
+		b.logs(b.cfg.Durable)
+		id := uint32(0)
+		publish := func(origin, topic string) *meshv1.ClientPublishReply_Result {
+			id++
+			b.Publish(exchange.Conn{Slot: id % 3}, origin, id, &meshv1.ClientPublish_Item{Topic: topic})
+			pass(20 * time.Millisecond)
+			got := b.got()
+			return got[len(got)-1].Result
+		}
+		want := func(origin, topic string, code wirev1.Code) *meshv1.ClientPublishReply_Result {
+			t.Helper()
+			r := publish(origin, topic)
+			if r.GetCode() != code {
+				t.Fatalf("%s to %s: %v, want %v", origin, topic, r, code)
+			}
+			return r
+		}
+		want("b", "old", wirev1.Code_CODE_OK)
+		for i := range anHour {
+			want("a", fmt.Sprint("made ", i), wirev1.Code_CODE_OK)
+		}
+		r := want("a", "one more", wirev1.Code_CODE_RATE_LIMITED)
+		if wait := time.Duration(r.GetRetryAfterMs()) * time.Millisecond; wait < 58*time.Second || wait > time.Minute || !strings.Contains(r.GetError(), "--address-topics") {
+			t.Errorf("%v, want a minute to wait, and the flag", r)
+		}
+		want("a", "made 0", wirev1.Code_CODE_OK)
+		want("a", "old", wirev1.Code_CODE_OK) // another address has made it
+		want("a", "passing", wirev1.Code_CODE_OK)
+		want("b", "one more", wirev1.Code_CODE_OK)
+		want("a", "one more", wirev1.Code_CODE_OK) // it is there now
+		want("", "of an exempt address", wirev1.Code_CODE_OK)
+		pass(time.Duration(r.GetRetryAfterMs()) * time.Millisecond)
+		want("a", "a minute later", wirev1.Code_CODE_OK)
+		want("a", "and another", wirev1.Code_CODE_RATE_LIMITED)
+		if n := b.TooManyTopics(); n != 2 {
+			t.Errorf("%d are counted", n)
+		}
+		b.topics.anHour = 0
+		for i := range 3 * anHour {
+			want("c", fmt.Sprint("without a bound ", i), wirev1.Code_CODE_OK)
+		}
+	})
+}
+
+// What a quota knows is bounded, and those who made the most are not forgotten for others.
+func TestWhatAQuotaKnowsIsBounded(t *testing.T) {
+	q := newQuota(10)
+	made := &meshv1.ClientPublishReply_Result{Seq: 1}
+	for i := range 11 {
+		q.note("rude", fmt.Sprint("rude ", i), made)
+	}
+	for i := range 3 * addressesKnown {
+		q.note(fmt.Sprint(i), fmt.Sprint("topic ", i), made)
+	}
+	if len(q.addresses) > addressesKnown || len(q.recent) > topicsKnown || len(q.before) > topicsKnown {
+		t.Errorf("%d addresses, %d and %d topics", len(q.addresses), len(q.recent), len(q.before))
+	}
+	if q.check("rude", "another one") == nil {
+		t.Error("who made the most is forgotten")
+	}
+	if why := q.check("rude", fmt.Sprint("topic ", 3*addressesKnown-1)); why != nil {
+		t.Errorf("a topic that was just published to: %v", why)
+	}
+	q.note("rude", "again", &meshv1.ClientPublishReply_Result{Seq: 1, Duplicate: true})
+	q.note("new", "again", &meshv1.ClientPublishReply_Result{Seq: 1, Duplicate: true})
+	if q.addresses["new"] != nil {
+		t.Error("what was there before is counted")
+	}
+}
