@@ -325,8 +325,15 @@ func TestTopicsMadeByClientsHaveAQuota(t *testing.T) {
 		topic string
 		taken bool
 	}{
-		{0, "made/1", true}, {0, "made/2", true}, {0, "made/3", false}, {0, "made/1", true}, {0, "passing/3", true},
-		{1, "made/3", true}, {1, "made/4", true}, {1, "made/5", true}, {0, "made/6", false},
+		{0, "made/1", true},
+		{0, "made/2", true},
+		{0, "made/3", false},
+		{0, "made/1", true},
+		{0, "passing/3", true},
+		{1, "made/3", true},
+		{1, "made/4", true},
+		{1, "made/5", true},
+		{0, "made/6", false},
 	} {
 		a := ask(t, clients[x.edge], &wirev1.Publish{Id: uint32(i + 1), Topic: x.topic, Payload: []byte("x")})
 		if x.taken != (a.ok != nil) {

@@ -178,7 +178,8 @@ func testClaimAcquireBlocks(t *testing.T, m *running) {
 func testClaimList(t *testing.T, m *running) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "claims.json")
-	if err := os.WriteFile(file, []byte(`{"wait_ttl": "3600s"}`), 0o600); err != nil { // nobody comes again
+	if err := os.WriteFile(file, []byte(`{"wait_ttl": "3600s"}`), 0o600); err != nil {
+		// nobody comes again
 		t.Fatal(err)
 	}
 	must(t, "", with(m.router, "namespace", "put", "list", "--claims", file)...)
