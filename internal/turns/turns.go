@@ -187,7 +187,7 @@ func (t *Turns) needed(s *source) bool {
 		return true
 	}
 	late := t.late()
-	if t.last.Load() == s {
+	if last := t.last.Load(); last != nil && last.addr == s.addr { // it may have come anew
 		return late && int64(time.Since(t.began)) < t.until.Load()
 	}
 	if t.last.Swap(s) == nil {
@@ -237,13 +237,18 @@ func (t *Turns) hold(c *Turn) {
 func (t *Turns) leave(c *Turn, cost time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := c.source; cost > least {
-		s.had += min(cost, most) - least
-		if len(s.queue) > 0 {
-			heap.Fix(&t.waiting, s.place)
-		}
+	if cost > least {
+		t.charge(c.source, min(cost, most)-least)
 	}
 	t.release(c)
+}
+
+// charge says that work was done for an address, which may be in the line. t.mu is held.
+func (t *Turns) charge(s *source, d time.Duration) {
+	s.had += d
+	if len(s.queue) > 0 {
+		heap.Fix(&t.waiting, s.place)
+	}
 }
 
 // release hands a turn on. t.mu is held.
@@ -300,7 +305,7 @@ func (t *Turns) look() {
 	t.watched = false
 	for i := len(t.holders) - 1; i >= 0; i-- {
 		if c := t.holders[i]; c.seen {
-			c.source.had += 2 * stuck // others waited for it
+			t.charge(c.source, 2*stuck) // others waited for it
 			t.release(c)
 		}
 	}

@@ -161,6 +161,27 @@ func TestATurnThatDoesNotEndIsHandedOn(t *testing.T) {
 	})
 }
 
+// An address whose turn did not end goes behind the others, whoever of its own waits.
+func TestWhoIsStuckGoesBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := few(1)
+		first, second := turns.of(addr(1)), turns.of(addr(1))
+		first.Enter() // and it does not leave
+		honest := turns.of(addr(2))
+		again := enter(second)
+		in := enter(honest)
+		<-time.After(2 * stuck)
+		synctest.Wait()
+		if !has(in) || has(again) {
+			t.Error("the next of the same address comes before another address")
+		}
+		for _, c := range []*Turn{honest, second, first} {
+			c.Close()
+		}
+		synctest.Wait()
+	})
+}
+
 // Whatever happens in whatever order, no turn is lost or doubled, and nobody waits while one is
 // free.
 func TestNoTurnIsLost(t *testing.T) {
@@ -356,6 +377,19 @@ func TestTurnsAreTakenOnlyWhereTheyHelp(t *testing.T) {
 			c.Close()
 		}
 	})
+}
+
+// One address alone takes no turns, though it may come anew for each call.
+func TestAnAddressThatComesAnewIsNoOther(t *testing.T) {
+	turns := New(func() bool { return true })
+	for i := range 3 {
+		c := turns.of(addr(1))
+		if c.Enter(); turns.holding(c) {
+			t.Errorf("connection %d takes turns", i)
+		}
+		c.Leave()
+		c.Close()
+	}
 }
 
 func BenchmarkTurn(b *testing.B) {
