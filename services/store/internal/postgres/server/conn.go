@@ -26,7 +26,7 @@ type Conn struct {
 
 // Connect makes a connection beside the pool; params are settings of its session.
 func (s *Server) Connect(ctx context.Context, name string, params map[string]string) (*Conn, error) {
-	cfg := s.conns.Copy()
+	cfg := s.fresh()
 	maps.Copy(cfg.RuntimeParams, params)
 	cfg.RuntimeParams["application_name"] = name
 	conn, err := pgx.ConnectConfig(ctx, s.session(cfg))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -58,6 +59,10 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// A question before each question would hang as long as the question itself; broken connections
 	// are all dropped at the first error instead.
 	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	pool.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		refresh(c, cfg.URL)
+		return nil
+	}
 	pool.ConnConfig.ConnectTimeout = cfg.Patience
 	params := pool.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
@@ -82,4 +87,19 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		pool.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(cfg.Tracers))
 	}
 	return pool, nil
+}
+
+// fresh is what a connection beside the pool is made with.
+func (s *Server) fresh() *pgx.ConnConfig {
+	c := s.conns.Copy()
+	refresh(c, s.Config.URL)
+	return c
+}
+
+// refresh takes the password that a URL leads to by now: it may lie in a file (passfile), and become
+// another one while the store runs.
+func refresh(c *pgx.ConnConfig, url string) {
+	if now, err := pgxpool.ParseConfig(url); err == nil && now.ConnConfig.Password != "" {
+		c.Password = now.ConnConfig.Password
+	}
 }

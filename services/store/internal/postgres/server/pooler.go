@@ -26,7 +26,7 @@ const poolerRounds = 4
 // between connects to find out whether a pooler is between, and refuses one in transaction mode.
 // Nothing is set on the way: through such a pooler it would be set for others.
 func (s *Server) between(ctx context.Context) error {
-	cfg := s.conns.Copy()
+	cfg := s.fresh()
 	takeSettings(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Server) between(ctx context.Context) error {
 // next, to whoever comes. A backend that is another one, or another connection's as well, is proof;
 // nothing here depends on what the pooler is called.
 func (s *Server) pooler(ctx context.Context, conn *pgconn.PgConn) (meshv1.InspectedDatabase_Pooler, error) {
-	cfg := s.conns.Copy()
+	cfg := s.fresh()
 	takeSettings(cfg)
 	busy, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

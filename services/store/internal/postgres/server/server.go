@@ -115,7 +115,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	for {
 		err := s.check(ctx)
 		if err == nil {
-			err = migrate(ctx, s.session(s.conns.Copy()), s.Config.Log)
+			err = migrate(ctx, s.session(s.fresh()), s.Config.Log)
 		}
 		if err == nil || !Unreachable(err) {
 			return err
@@ -136,7 +136,7 @@ func (s *Server) check(ctx context.Context) error {
 	if err := s.between(ctx); err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, s.session(s.conns.Copy()))
+	conn, err := pgx.ConnectConfig(ctx, s.session(s.fresh()))
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
