@@ -22,6 +22,8 @@ const (
 	// topicsKnown is how many of the topics that were published to last an edge knows to be there,
 	// up to twice of it.
 	topicsKnown = 32_768
+	// longest is what an address is told to wait at most; where much was under way it may owe more.
+	longest = 24 * time.Hour
 )
 
 // quota bounds the topics with a log that clients of an address make by publishing to them: a topic
@@ -59,7 +61,8 @@ func (q *quota) check(origin, topic string) *code.Error {
 		return nil
 	}
 	q.refused.Add(1)
-	wait := time.Duration(math.Ceil((1 - left) / float64(l.Limit()) * float64(time.Second)))
+	// A client is told whole milliseconds; one more, as what is left is reckoned in fractions.
+	wait := min(time.Duration((1-left)/float64(l.Limit())*1000+1)*time.Millisecond, longest)
 	return code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, fmt.Sprintf("clients of this address have made %d topics by publishing, and more in an hour are too many (--address-topics); topics that were published to before are taken", q.anHour))
 }
 
@@ -100,7 +103,7 @@ func (q *quota) note(origin, topic string, r *meshv1.ClientPublishReply_Result) 
 		l = rate.NewLimiter(rate.Limit(float64(q.anHour)/time.Hour.Seconds()), q.anHour)
 		q.addresses[origin] = l
 	}
-	// It is spent already: those under way may have gone beyond the quota by a whole one at most.
+	// It is spent already: what was under way beyond the quota is owed, however much that is.
 	l.ReserveN(time.Now(), 1)
 }
 

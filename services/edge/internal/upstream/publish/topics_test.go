@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -104,4 +105,29 @@ func TestWhatAQuotaKnowsIsBounded(t *testing.T) {
 	if q.addresses["new"] != nil {
 		t.Error("what was there before is counted")
 	}
+}
+
+// Who waits for as long as it was told makes one more topic; who owes very much is told a day.
+func TestHowLongTheQuotaOfTopicsTellsToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := &meshv1.ClientPublishReply_Result{Seq: 1}
+		for _, anHour := range []int{7, 1, 11_000, 20_000} {
+			q := newQuota(anHour)
+			for i := range anHour {
+				q.note("a", fmt.Sprint(i), made)
+			}
+			told := failed(q.check("a", "one more")).GetRetryAfterMs()
+			<-time.After(time.Duration(told) * time.Millisecond)
+			if why := q.check("a", "one more"); told == 0 || why != nil {
+				t.Errorf("%d an hour: after %d ms as told: %v", anHour, told, why)
+			}
+		}
+		q := newQuota(1)
+		for i := range itemsWaiting {
+			q.note("a", fmt.Sprint(i), made)
+		}
+		if told := failed(q.check("a", "one more")).GetRetryAfterMs(); told != uint32(longest.Milliseconds()) {
+			t.Errorf("who owes years is told %d ms", told)
+		}
+	})
 }
