@@ -26,8 +26,8 @@ func from(t *testing.T, addr string, m *mesh) pushmeshv1.PublishServiceClient {
 	return pushmeshv1.NewPublishServiceClient(conn)
 }
 
-// A router that is late, and is called from two addresses, has them take turns, in calls and in
-// streams; calls of both go on being answered.
+// A router that is late, and is called from two addresses, has them take turns; calls of both go on
+// being answered.
 func TestAddressesOfALateRouterTakeTurns(t *testing.T) {
 	m := startMesh(t, nil)
 	ctx, stop := context.WithCancel(t.Context())

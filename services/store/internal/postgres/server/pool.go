@@ -96,8 +96,8 @@ func (s *Server) fresh() *pgx.ConnConfig {
 	return c
 }
 
-// refresh takes the password that a URL leads to by now: it may lie in a file (passfile), and become
-// another one while the store runs.
+// refresh takes the password that a URL leads to by now: it may lie in a file (passfile), and
+// become another one while the store runs.
 func refresh(c *pgx.ConnConfig, url string) {
 	if now, err := pgxpool.ParseConfig(url); err == nil && now.ConnConfig.Password != "" {
 		c.Password = now.ConnConfig.Password

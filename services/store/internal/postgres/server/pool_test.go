@@ -22,7 +22,8 @@ func TestThePasswordIsThatOfTheFileByNow(t *testing.T) {
 	}
 	s := &Server{Config: cfg, conns: pool.ConnConfig.Copy()}
 	for _, step := range []struct{ line, want string }{
-		{"*:*:*:pushmesh:old\n", "old"}, {"*:*:*:pushmesh:n\\:w\n", "n:w"}, {"", "old"}, // none: what it knew
+		// none: what it knew
+		{"*:*:*:pushmesh:old\n", "old"}, {"*:*:*:pushmesh:n\\:w\n", "n:w"}, {"", "old"},
 	} {
 		write(step.line)
 		c := pool.ConnConfig.Copy()
