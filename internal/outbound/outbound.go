@@ -1,5 +1,5 @@
 // Package outbound makes calls to addresses that users of the mesh name, such as the service of a
-// policy.
+// policy or the keys of an issuer.
 // Whoever may write such a URL must not reach with it what only this process reaches: the host
 // itself, the network around it, the metadata service of a cloud.
 package outbound
@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// MostAnswer bytes of an answer's headers, and of its body, are read; a connection with more to
-	// come is closed.
+	// MostAnswer bytes of an answer's headers are read. The body is the caller's to bound, by this
+	// or by another number.
 	MostAnswer = 64 << 10
 	// connectTimeout is for one connection, and then for its TLS handshake.
 	connectTimeout = 5 * time.Second
@@ -127,7 +127,7 @@ func (g *Guard) tell(e *RefusedError) {
 	}
 	g.mu.Unlock()
 	if tell {
-		g.log.Warn("a call to a URL of a policy was refused", "error", e.Error())
+		g.log.Warn("a call to a URL was refused", "error", e.Error())
 	}
 }
 
