@@ -3,9 +3,11 @@ package address
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -34,4 +36,28 @@ func OfCall(ctx context.Context) netip.Addr {
 		return netip.Addr{}
 	}
 	return Of(p.Addr)
+}
+
+// CertificateOf names the caller of a gRPC call by the certificate that it has shown, which was
+// verified: by its common name, or else by its first URI (a SPIFFE id), name or serial number.
+// Without a certificate it is empty.
+func CertificateOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return ""
+	}
+	c := info.State.PeerCertificates[0]
+	switch {
+	case c.Subject.CommonName != "":
+		return c.Subject.CommonName
+	case len(c.URIs) > 0:
+		return c.URIs[0].String()
+	case len(c.DNSNames) > 0:
+		return c.DNSNames[0]
+	}
+	return fmt.Sprintf("serial:%x", c.SerialNumber)
 }

@@ -1,10 +1,16 @@
 package address
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
 	"net"
 	"net/netip"
+	"net/url"
 	"testing"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -23,5 +29,27 @@ func TestAddresses(t *testing.T) {
 	}
 	if Of(&net.UnixAddr{}).IsValid() || OfCall(t.Context()).IsValid() {
 		t.Error("nobody has an address")
+	}
+}
+
+// A certificate names its caller by what it has: two without a common name are not one caller.
+func TestCertificates(t *testing.T) {
+	spiffe := &url.URL{Scheme: "spiffe", Host: "a", Path: "/billing"}
+	for want, cert := range map[string]*x509.Certificate{
+		"billing":            {Subject: pkix.Name{CommonName: "billing"}, DNSNames: []string{"b.example"}, URIs: []*url.URL{spiffe}},
+		"spiffe://a/billing": {DNSNames: []string{"b.example"}, URIs: []*url.URL{spiffe}},
+		"b.example":          {DNSNames: []string{"b.example"}},
+		"serial:ff":          {SerialNumber: big.NewInt(255)},
+	} {
+		info := credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}
+		if got := CertificateOf(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info})); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := CertificateOf(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{}})); got != "" {
+		t.Errorf("without a certificate: %q", got)
+	}
+	if got := CertificateOf(t.Context()); got != "" {
+		t.Errorf("nobody: %q", got)
 	}
 }

@@ -1,8 +1,9 @@
-// Package grpcserve serves gRPC: it listens, keeps connections alive, answers grpc.health.v1 and
-// reflection, and stops gracefully.
+// Package grpcserve serves gRPC, with TLS and without: it listens, keeps connections alive, answers
+// grpc.health.v1 and reflection, and stops gracefully.
 package grpcserve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -15,11 +16,19 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
+// begin is Config.Begin where it is not said.
+const begin = 5 * time.Second
+
 // Config of a Server.
 type Config struct {
 	// MinPing is the shortest time between a client's keepalive pings; one that pings more often is
 	// disconnected.
 	MinPing time.Duration
+	// Begin is how long a client has for its TLS handshake and the beginning of HTTP/2 together; 0:
+	// 5 s. A stop may wait as long for one that says nothing.
+	Begin time.Duration
+	// TLS, if any, is taken beside connections without it, or alone.
+	TLS     *TLS
 	Options []grpc.ServerOption
 	// Around, if any, is put around the server for all services, those of this package included.
 	Around func(Registrar) Registrar
@@ -67,10 +76,15 @@ func (s *Server) Close() error { return s.listener.Close() }
 
 // Serve begins to take calls, until Stop.
 func (s *Server) Serve(cfg Config) {
-	s.server = grpc.NewServer(append([]grpc.ServerOption{
+	options := []grpc.ServerOption{
+		grpc.ConnectionTimeout(cmp.Or(cfg.Begin, begin)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: cfg.MinPing, PermitWithoutStream: true}),
-	}, cfg.Options...)...)
+	}
+	if cfg.TLS != nil {
+		options = append(options, grpc.Creds(newDoor(cfg.TLS)))
+	}
+	s.server = grpc.NewServer(append(options, cfg.Options...)...)
 	var at Registrar = s.server
 	if cfg.Around != nil {
 		at = cfg.Around(at)

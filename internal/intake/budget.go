@@ -298,6 +298,9 @@ func tooLarge(n, most int64) error {
 
 // nameOf is what a caller calls itself by its token, which nobody has proved.
 func nameOf(ctx context.Context) string {
+	if name := address.CertificateOf(ctx); name != "" {
+		return "cert:" + name
+	}
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
 		return values[0]
 	}

@@ -56,7 +56,8 @@ func TestExplain(t *testing.T) {
 		{"nowhere.invalid:7401", insecure.NewCredentials(), "no connection: the host nowhere.invalid is not known", false},
 		{hangsUp.Addr().String(), insecure.NewCredentials(), hangsUp.Addr().String() + " accepts connections but does not speak gRPC: is it a router's port (7401)?", true},
 		{at, insecure.NewCredentials(), at + " accepts connections but does not speak gRPC: is it a router's port (7401)?", true},
-		{at, credentials.NewTLS(nil), "no connection to " + at + ": the TLS handshake failed: tls: first record does not look like a TLS handshake", false},
+		{at, credentials.NewTLS(nil), "no connection to " + at + ": the TLS handshake failed: tls: first record does not look like a TLS handshake: does this port take TLS (a router with --tls-cert does)?", false},
+		{hangsUp.Addr().String(), credentials.NewTLS(nil), "no connection to " + hangsUp.Addr().String() + ": the TLS handshake failed: EOF: does this port take TLS (a router with --tls-cert does)?", false},
 	} {
 		said := call(t, c.addr, c.with)
 		if got, wrong := Explain(c.addr, said); got != c.want || wrong != c.wrong {

@@ -144,7 +144,7 @@ func TestSettingsOfTLS(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New(t.Context(), Settings{TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil {
+	if _, err := New(t.Context(), Settings{Open: true, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil {
 		t.Error("an edge starts without its certificate")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -11,9 +12,16 @@ import (
 
 // BenchmarkPublishStream is durable publishing of 256 B through one PublishStream in batches of 64,
 // a window of 4,096 unanswered, a store in memory behind real gRPC, and one edge that gets
-// everything.
+// everything; without TLS, and with certificates of both sides.
 func BenchmarkPublishStream(b *testing.B) {
-	m := startMesh(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 })
+	for name, start := range ways {
+		b.Run(name, func(b *testing.B) {
+			publishStream(b, start(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 }))
+		})
+	}
+}
+
+func publishStream(b *testing.B, m *mesh) {
 	e := startEdge(b, m.nats.ClientURL(), "a", "r1")
 	e.want("room/#")
 	e.read(func(e *fakeEdge) { e.discard = true })
@@ -63,4 +71,26 @@ func BenchmarkPublishStream(b *testing.B) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}
+
+// BenchmarkPublishCalls is publishing of 256 B to a live topic, a call for each message, 64 under
+// way on one connection; without TLS, and with certificates of both sides.
+func BenchmarkPublishCalls(b *testing.B) {
+	for name, start := range ways {
+		b.Run(name, func(b *testing.B) {
+			m := start(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 })
+			req := &pushmeshv1.PublishRequest{Topic: "live/1", Payload: make([]byte, 256)}
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := m.pub.Publish(b.Context(), req); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
 }

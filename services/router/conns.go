@@ -17,16 +17,17 @@ import (
 type conns struct {
 	most    int64
 	open    atomic.Int64
-	refused prometheus.Counter
+	refused *prometheus.CounterVec
+	tooMany prometheus.Counter
 }
 
 func newConns(most int, reg prometheus.Registerer) *conns {
 	c := &conns{most: int64(most)}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+	c.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pushmesh_router_connections_refused_total", Help: "Connections of backends that were refused, by code.",
 	}, []string{"code"})
-	c.refused = refused.WithLabelValues(code.Name(wirev1.Code_CODE_TOO_MANY_CONNECTIONS))
-	reg.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	c.tooMany = c.refused.WithLabelValues(code.Name(wirev1.Code_CODE_TOO_MANY_CONNECTIONS))
+	reg.MustRegister(c.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pushmesh_router_connections", Help: "Open connections of backends.",
 	}, func() float64 { return float64(c.open.Load()) }))
 	return c
@@ -50,7 +51,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return &counted{Conn: rawconn.Of(conn), conns: l.conns}, nil
 		}
 		l.conns.open.Add(-1)
-		l.conns.refused.Inc()
+		l.conns.tooMany.Inc()
 		_ = conn.Close()
 	}
 }

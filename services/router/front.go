@@ -54,6 +54,7 @@ type front struct {
 	claims    *claims.Service
 	calls     int // under way on one connection
 	conns     *conns
+	tls       *grpcserve.TLS // nil: none
 	requests  *intake.Budget
 	turns     *turns.Turns
 
@@ -81,7 +82,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.server.SetServing("", false)
 	f.server.SetServing(healthDurable, false)
 	f.server.Serve(grpcserve.Config{
-		MinPing: 5 * time.Second,
+		MinPing: 5 * time.Second, TLS: f.tls,
 		Options: append(intake.ServerOptions(),
 			f.telemetry.ServerOption(),
 			grpc.ForceServerCodecV2(codec.Codec{}),
@@ -93,7 +94,7 @@ func (f *front) Start(ctx context.Context) error {
 	f.serving.Store(true)
 	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router is serving", "grpc", f.server.Addr(), "advertise", f.advertise)
+	f.telemetry.Log.Info("router is serving", "grpc", f.server.Addr(), "advertise", f.advertise, "tls", f.tls != nil, "plain", f.tls == nil || !f.tls.Required)
 	return nil
 }
 

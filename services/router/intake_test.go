@@ -23,7 +23,7 @@ import (
 // from is a connection to the router from another address of this machine.
 func (m *mesh) from(tb testing.TB, ip string) *grpc.ClientConn {
 	tb.Helper()
-	conn, err := grpc.NewClient(m.router.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient(m.router.Addr(), grpc.WithTransportCredentials(m.creds),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext(ctx, "tcp", addr)
 		}))
@@ -122,8 +122,15 @@ func (c *slowCompute) RankJobs(stream grpc.BidiStreamingServer[meshv1.RankJobsRe
 }
 
 // Rankings that compute does not answer fill their caller's share of the router and no more: others
-// are refused at once. Another address publishes meanwhile.
+// are refused at once. Another address publishes meanwhile. With TLS it is the same.
 func TestRankingsHaveAShareOfTheRouter(t *testing.T) {
+	for name, start := range ways {
+		t.Run(name, func(t *testing.T) { rankingsHaveAShare(t, start) })
+	}
+}
+
+func rankingsHaveAShare(t *testing.T, start func(testing.TB, func(*Settings)) *mesh) {
+	t.Helper()
 	compute, addr := &slowCompute{came: make(chan uint64, 1000), gate: make(chan struct{})}, ""
 	{
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -142,12 +149,12 @@ func TestRankingsHaveAShareOfTheRouter(t *testing.T) {
 		addr = l.Addr().String()
 	}
 	const all = 32 << 20
-	m := startMesh(t, func(s *Settings) { s.Computes, s.RequestBytes = []string{addr}, all })
+	m := start(t, func(s *Settings) { s.Computes, s.RequestBytes = []string{addr}, all })
 	req := &pushmeshv1.RankRequest{Weighted: &pushmeshv1.WeightedScorer{Bias: 1}}
 	for i := range 2000 {
 		req.Candidates = append(req.Candidates, &pushmeshv1.Candidate{Id: fmt.Sprint(i), Features: map[string]float64{"a": 0.5, "b": 0.25, "c": 1}})
 	}
-	rank := pushmeshv1.NewRankServiceClient(m.conn)
+	rank := pushmeshv1.NewRankServiceClient(m.from(t, "127.0.0.1"))
 	if err := m.sample(t, "pushmesh_router_request_bytes", "0"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/certs"
 	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
+	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/intake"
@@ -53,6 +55,10 @@ type Router struct {
 	http     *health.Server
 	peers    *peers.Peers
 	lost     *lostEdges
+	conns    *conns
+	// certs and tls are nil where there is no TLS.
+	certs *certs.Keeper
+	tls   *grpcserve.TLS
 }
 
 // New makes a router; nothing runs before Start.
@@ -67,7 +73,10 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{settings: s}
+	r := &Router{settings: s, conns: newConns(s.MaxConnections, tel.Registry)}
+	if err := r.secure(tel); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
 	r.assemble(s, tel)
 	return r, nil
 }
@@ -130,7 +139,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Registry: tel.Registry,
 		}),
 		claims: claimed,
-		calls:  s.MaxCalls, conns: newConns(s.MaxConnections, tel.Registry), requests: intake.New(s.RequestBytes), turns: fair,
+		calls:  s.MaxCalls, conns: r.conns, tls: r.tls, requests: intake.New(s.RequestBytes), turns: fair,
 	}
 	r.front.requests.Register("router", tel.Registry)
 	fair.Register(tel.Registry)
@@ -160,6 +169,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	checks.Report("mesh", func() error { return errors.Join(stores.CheckMesh(), neighbours.Check(), r.peers.CheckID()) })
 	checks.Require("namespaces", watch.Check)
 	checks.Report("namespaces understood", watch.CheckUnderstood)
+	if r.certs != nil {
+		checks.Report("certificates", r.certs.Check)
+	}
 	if len(s.Computes) > 0 {
 		checks.Report("compute", compute.Check)
 	}
@@ -183,6 +195,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("outbox", written)
 	r.Add("events", happened)
 	r.Add("lost edges", r.lost.queue)
+	if r.certs != nil {
+		r.Add("certificates", r.certs)
+	}
 	r.Add("front", r.front)
 	r.Add("peers", r.peers)
 }

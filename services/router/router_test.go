@@ -13,6 +13,7 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -31,6 +32,7 @@ type mesh struct {
 	store  *fakeStore
 	router *Router
 	conn   *grpc.ClientConn
+	creds  credentials.TransportCredentials // of connections that tests make
 	pub    pushmeshv1.PublishServiceClient
 }
 
@@ -40,7 +42,7 @@ func startMesh(tb testing.TB, change func(*Settings)) *mesh {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m := &mesh{nats: startNATS(tb, port), log: newFakeLog()}
+	m := &mesh{nats: startNATS(tb, port), log: newFakeLog(), creds: insecure.NewCredentials()}
 	m.store = startStore(tb, m.log)
 	s := Settings{
 		ID: "r1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr},
@@ -66,7 +68,8 @@ func startMesh(tb testing.TB, change func(*Settings)) *mesh {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = m.conn.Close() })
+	conn := m.conn // a test may take another one
+	tb.Cleanup(func() { _ = conn.Close() })
 	m.pub = pushmeshv1.NewPublishServiceClient(m.conn)
 	m.ready(tb)
 	return m

@@ -42,6 +42,12 @@ type Settings struct {
 	PresenceQueue    int           `help:"Joins and leaves that may be queued for the caller of such a watch; beyond it the watch ends (SLOW_CONSUMER)." default:"65536"`
 	CallerClaims     int           `help:"Operations on claims and watches of claims that one caller may have under way." default:"2000"`
 	ClaimWatches     int           `help:"Watches of claims, at a time." default:"10000"`
+	TLSCerts         []string      `name:"tls-cert" help:"PEM files of certificates with their chains, one for each --tls-key: backends may connect with TLS then. A backend gets the first certificate that is for the name it asks for, or else the first of all." see:"tls-at-routers"`
+	TLSKeys          []string      `name:"tls-key" help:"PEM files of the certificates' keys, in the same order." see:"tls-at-routers"`
+	TLSReload        time.Duration `name:"tls-reload" help:"How often the certificate files are read again. Files with a fault change nothing." default:"10s" see:"tls-at-routers"`
+	TLSMinVersion    string        `name:"tls-min-version" help:"Lowest version of TLS." enum:"1.2,1.3" default:"1.2" see:"tls-at-routers"`
+	TLSRequired      bool          `name:"tls-required" help:"Refuse backends without TLS (UNSUPPORTED)." see:"tls-at-routers"`
+	TLSClientCA      string        `name:"tls-client-ca" help:"PEM file of certificates, read at the start: a backend with TLS must show a certificate that one of these has signed, or its handshake fails. Its limits go by the name in the certificate. One without TLS needs none: see --tls-required." see:"tls-at-routers"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -84,6 +90,7 @@ func (s *Settings) Check() error {
 		settings.Range("presence-queue", d.PresenceQueue, 1, 10_000_000),
 		settings.Range("caller-claims", d.CallerClaims, 1, 1_000_000),
 		settings.Range("claim-watches", d.ClaimWatches, 1, 1_000_000),
+		d.tls().Check(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

@@ -2,13 +2,9 @@ package router
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -16,20 +12,18 @@ import (
 // from connects to a router from an address of this host.
 func from(t *testing.T, addr string, m *mesh) pushmeshv1.PublishServiceClient {
 	t.Helper()
-	by := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
-	conn, err := grpc.NewClient(m.router.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return by.DialContext(ctx, "tcp", to) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return pushmeshv1.NewPublishServiceClient(conn)
+	return pushmeshv1.NewPublishServiceClient(m.from(t, addr))
 }
 
 // A router that is late, and is called from two addresses, has them take turns; calls of both go on
-// being answered.
+// being answered. With TLS it is the same.
 func TestAddressesOfALateRouterTakeTurns(t *testing.T) {
-	m := startMesh(t, nil)
+	for name, start := range ways {
+		t.Run(name, func(t *testing.T) { takeTurns(t, start(t, nil)) })
+	}
+}
+
+func takeTurns(t *testing.T, m *mesh) {
 	ctx, stop := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
 	defer flood.Wait()

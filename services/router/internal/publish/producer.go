@@ -7,22 +7,20 @@ import (
 	"net"
 	"strings"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/pushmesh/pushmesh/internal/address"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
 // producer names who calls, for the limits: the certificate's name, else the token (hashed: it is a
 // secret), else the host.
 func producer(ctx context.Context) string {
-	p, _ := peer.FromContext(ctx)
-	if p != nil {
-		if tls, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
-			return "cert:" + tls.State.PeerCertificates[0].Subject.CommonName
-		}
+	if name := address.CertificateOf(ctx); name != "" {
+		return "cert:" + name
 	}
+	p, _ := peer.FromContext(ctx)
 	for _, v := range metadata.ValueFromIncomingContext(ctx, "authorization") {
 		if token, ok := strings.CutPrefix(v, "Bearer "); ok && token != "" {
 			sum := sha256.Sum256([]byte(token))

@@ -160,6 +160,10 @@ func TestWhoTheProducerIs(t *testing.T) {
 	if got := producer(from(tlsPeer, "authorization", "Bearer t")); got != "cert:billing" {
 		t.Errorf("certificate: %q", got)
 	}
+	cert.Subject.CommonName, cert.DNSNames = "", []string{"billing.example"}
+	if got := producer(from(tlsPeer)); got != "cert:billing.example" {
+		t.Errorf("certificate without a common name: %q", got)
+	}
 	token := producer(from(&peer.Peer{Addr: addr}, "authorization", "Bearer secret"))
 	if !strings.HasPrefix(token, "token:") || strings.Contains(token, "secret") {
 		t.Errorf("token: %q", token)

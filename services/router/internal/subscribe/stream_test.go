@@ -95,7 +95,7 @@ func TestWrongRequestsEndTheStream(t *testing.T) {
 	for i := range many {
 		many[i] = &wirev1.Ack_Entry{}
 	}
-	long := string(make([]byte, 5000))
+	long := string(make([]byte, 13000))
 	const invalid = wirev1.Code_CODE_INVALID_ARGUMENT
 	for name, c := range map[string]struct {
 		first, second *pushmeshv1.SubscribeRequest

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,14 +112,32 @@ func TestBadFilesChangeNothing(t *testing.T) {
 			if got := given(t, k, ""); got != "a.example" {
 				t.Fatalf("got the certificate of %s", got)
 			}
+			if err := k.Check(); err == nil || !strings.Contains(err.Error(), "the old ones stay: ") {
+				t.Fatalf("the check says %v", err)
+			}
 			if _, err := Open(k.cfg); err == nil {
-				t.Fatal("an edge starts with it")
+				t.Fatal("a server starts with it")
 			}
 			f.write("a", time.Hour, "mended.example")
 			k.look()
+			if err := k.Check(); err != nil {
+				t.Fatal(err)
+			}
 			if got := given(t, k, ""); got != "mended.example" {
 				t.Fatalf("got the certificate of %s", got)
 			}
 		})
+	}
+}
+
+func TestAnExpiredCertificateIsReported(t *testing.T) {
+	_, pairs := newFiles(t)
+	k := open(t, pairs)
+	if err := k.Check(); err != nil {
+		t.Fatal(err)
+	}
+	k.now = func() time.Time { return time.Now().Add(61 * time.Minute) }
+	if err := k.Check(); err == nil || !strings.Contains(err.Error(), "expired at") {
+		t.Fatalf("the check says %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package certs keeps the certificates of an edge: it reads them from files, gives each client the
+// Package certs keeps the certificates of a server: it reads them from files, gives each client the
 // one for the name that it asks for, and reads the files again when they change.
 package certs
 
@@ -37,6 +37,7 @@ type Keeper struct {
 	seen    [sha256.Size]byte // of the files as they were when they were read last
 	reloads atomic.Uint64
 	failed  atomic.Uint64
+	fault   atomic.Pointer[error] // of the files as they are now; nil: none
 	group   *lifecycle.Group
 }
 
@@ -59,7 +60,7 @@ func Open(cfg Config) (*Keeper, error) {
 // Start implements lifecycle.Part.
 func (k *Keeper) Start(context.Context) error {
 	k.group = lifecycle.NewGroup(context.Background())
-	k.group.Go("edge-certificates", func(ctx context.Context) {
+	k.group.Go("certificates", func(ctx context.Context) {
 		clock := time.NewTicker(k.cfg.Every)
 		defer clock.Stop()
 		for {
@@ -95,10 +96,12 @@ func (k *Keeper) look() {
 	}
 	if k.seen = sum; err != nil {
 		k.failed.Add(1)
+		k.fault.Store(&err)
 		k.cfg.Log.Error("the new certificates can't be used: the old ones stay", "error", err)
 		return
 	}
 	k.current.Store(s)
+	k.fault.Store(nil)
 	k.reloads.Add(1)
 	k.cfg.Log.Info("certificates were read again", "names", s.names(), "expires", s.expires)
 }
@@ -132,6 +135,18 @@ func (k *Keeper) read() (files []file, sum [sha256.Size]byte, err error) {
 // Get is for tls.Config.GetCertificate.
 func (k *Keeper) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.current.Load().choose(hello), nil
+}
+
+// Check reports what an operator has to mend: files that changed and can't be used, or a
+// certificate that is served and has expired.
+func (k *Keeper) Check() error {
+	if err := k.fault.Load(); err != nil {
+		return fmt.Errorf("the new certificates can't be used, the old ones stay: %w", *err)
+	}
+	if at := k.Expires(); k.now().After(at) {
+		return fmt.Errorf("a certificate expired at %v", at)
+	}
+	return nil
 }
 
 // Expires is when the first of the certificates does.
