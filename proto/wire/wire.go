@@ -16,7 +16,7 @@ import (
 const (
 	HeaderSize      = 4
 	MaxBody         = 1<<24 - 1
-	MaxHello        = 4 << 10
+	MaxHello        = 12 << 10
 	DefaultMaxFrame = 1 << 20
 )
 

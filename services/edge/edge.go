@@ -16,11 +16,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/certs"
 	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/meshid"
@@ -39,9 +41,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
-	"github.com/pushmesh/pushmesh/services/edge/internal/tls/certs"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream"
 )
@@ -70,6 +72,9 @@ type Edge struct {
 	// certs and handshakes are nil where there is no TLS.
 	certs      *certs.Keeper
 	handshakes *handshake.Pool
+	// tokens and gate are nil where nobody has to show a token.
+	tokens *token.Verifier
+	gate   *gate.Gate
 
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
@@ -134,6 +139,10 @@ func (e *Edge) assemble() error {
 	if err := e.secure(); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
+	who, err := e.principals()
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
 	door, err := e.newDoor()
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
@@ -146,8 +155,8 @@ func (e *Edge) assemble() error {
 		},
 		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
-		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Redeem: e.tickets.Redeem,
-		Events: tell.Rings(), Handshakes: e.handshakes, TLSOnly: s.TLSRequired,
+		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Principals: who,
+		Events: tell.Rings(), Handshakes: e.handshakes,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 		Unknown:   func() *code.Error { return e.policies.Table().Known() },
 		Clock:     e.clock.At,
@@ -189,6 +198,10 @@ func (e *Edge) assemble() error {
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
 		e.stack.Add("handshakes", e.handshakes)
+	}
+	if e.gate != nil {
+		e.stack.Add("issuers", e.tokens)
+		e.stack.Add("tokens", e.gate)
 	}
 	for i, l := range loops {
 		e.stack.Add(fmt.Sprintf("loop %d", i), l)

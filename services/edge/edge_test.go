@@ -35,7 +35,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) settings(id string) Settings {
 	return Settings{
-		ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
+		Open: true, ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
 		Loops: 2, LogLevel: "error", Grace: edgetest.Patience, Drain: edgetest.Patience / 2, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 	}
 }
@@ -399,7 +399,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 			t.Errorf("%s is not named in %v", flag, err)
 		}
 	}
-	if err := (&Settings{}).Check(); err != nil {
+	if err := (&Settings{Open: true}).Check(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 type collector struct {
 	loops func() []loop.Stats
 	mesh  func() []upstream.Figure
-	tls   func(chan<- prometheus.Metric) // nil: there is none
+	parts []func(chan<- prometheus.Metric) // of parts that not every edge has
 }
 
 func (e *Edge) metrics() prometheus.Collector {
@@ -31,7 +31,10 @@ func (e *Edge) metrics() prometheus.Collector {
 		return all
 	}}
 	if e.certs != nil {
-		c.tls = e.sendTLS
+		c.parts = append(c.parts, e.sendTLS)
+	}
+	if e.gate != nil {
+		c.parts = append(c.parts, e.sendIdentity)
 	}
 	return c
 }
@@ -70,8 +73,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	sendModes(ch, all)
 	sendRTT(ch, all)
 	sendQueueSizes(ch, all)
-	if c.tls != nil {
-		c.tls(ch)
+	for _, part := range c.parts {
+		part(ch)
 	}
 	for _, f := range c.mesh() {
 		kind := prometheus.CounterValue
@@ -235,6 +238,10 @@ type sum struct {
 
 var sums = []sum{
 	{"connections", "Connections open.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Connections) }},
+	{"users_known", "Connections whose user has been proven by a token.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Principals.Known) }},
+	{"tokens_expired_total", "Connections that were closed because their token ended.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Expired) }},
+	{"tokens_refreshed_total", "Tokens that took the place of others on live connections.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Refreshed) }},
+	{"subscriptions_lost_total", "Subscriptions that ended because a new token does not grant them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Lost) }},
 	{"subscriptions", "Subscriptions of all connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Subscriptions) }},
 	{"topics", "Topics that loops know; one that several loops know counts once for each.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Topics) }},
 	{"unacked_messages", "Messages sent whose ACK has not arrived.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Unacked) }},

@@ -65,6 +65,14 @@ type Settings struct {
 	TLSClientCA           string        `name:"tls-client-ca" help:"PEM file of certificates, read at the start: a client with TLS must show a certificate that one of these has signed, or is refused (UNAUTHENTICATED)." see:"tls"`
 	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0" see:"tls"`
 	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way, about 30 KiB each; further ones are refused (OVERLOADED). One whose client is silent for a second makes room, and an address that has the most of them makes room for others." default:"2048" see:"tls"`
+	Issuers               string        `help:"File that lists who signs the tokens of clients (JWT), in YAML or JSON: a Hello must show a token of one of them." see:"identity.md#edges"`
+	Open                  bool          `help:"Let in everybody who reaches the port for subscribers: each client belongs to the client id that it says. An edge starts with --issuers or with this." see:"identity.md#edges"`
+	ClientsWithoutToken   string        `help:"What becomes of clients without a token where --issuers is set: refuse (UNAUTHENTICATED), warn (they are let in as by --open, and the log says so) or accept." enum:"refuse,warn,accept" default:"refuse" see:"identity.md#change-over"`
+	TokenExpiry           string        `help:"What becomes of a connection whose token ends: close (TOKEN_EXPIRED, up to a minute before, so that not all come back at once), or until-reconnect, which keeps it until it ends by itself." enum:"close,until-reconnect" default:"close" see:"identity.md#expiry"`
+	TokenGrace            time.Duration `help:"How much longer than its token a connection may last." default:"0s" see:"identity.md#expiry"`
+	TokenWorkers          int           `help:"Tokens whose signature is checked at a time; 0: half as many as there are cores, at least one." default:"0" see:"identity.md#edges"`
+	TokenCache            int           `help:"Bytes kept for tokens that were found good, so that a client that comes back costs no signature." default:"16777216" see:"identity.md#edges"`
+	OutboundAllow         []string      `help:"What may be called beside public addresses for the keys of issuers: prefixes such as 10.0.0.0/8, addresses, or host:port, separated by commas." see:"security.md#calls-to-urls-of-policies"`
 	Resumes               int           `help:"Reads of logs at a time, of each store, for subscribers that catch up." default:"16"`
 	CatchupRate           int           `zero:"keep" help:"Messages that each loop sends in a second from the log to all subscribers that catch up, in thousands, so that live ones keep their latency; a read counts for 16 messages, or for 64 where a connection has more than 64 positions; 0: no limit." default:"600"`
 	ShedLag               time.Duration `zero:"keep" help:"How late an event loop may be, in the median of a second, before the edge refuses new connections and subscriptions (OVERLOADED, with a time to come back); below half of it they are accepted again. 0: never, for many edges on few cores." default:"250ms" see:"health"`
@@ -145,10 +153,13 @@ func (s *Settings) Check() error {
 		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),
 		settings.Range("dead-letter-rate", d.DeadLetterRate, 0, 1_000_000),
 		settings.Range("rate-patience", d.RatePatience.Seconds(), 0.1, 86400),
-		settings.Range("tls-reload", d.TLSReload.Seconds(), 0.01, 86400),
 		settings.Range("tls-workers", d.TLSWorkers, 0, 1024),
 		settings.Range("tls-handshakes", d.TLSHandshakes, 1, 1_000_000),
-		d.checkTLS(),
+		d.tls().Check(),
+		settings.Range("token-workers", d.TokenWorkers, 0, 1024),
+		settings.Range("token-cache", d.TokenCache, 64<<10, 1<<40),
+		settings.Range("token-grace", d.TokenGrace.Seconds(), 0, maxGrace.Seconds()),
+		d.checkIdentity(),
 		settings.Range("shed-lag", d.ShedLag.Seconds(), 0, 60),
 		settings.Range("resumes", d.Resumes, 1, 1024),
 		settings.Range("catchup-rate", d.CatchupRate, 0, 1_000_000),

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/backend"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -60,7 +61,7 @@ func TestDeadLettersAreCopiedToTheirTopic(t *testing.T) {
 	}
 	everything, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
 	everything.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "#"})
-	dead, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
+	dead, _ := backend.Open(t, conn, &wirev1.Hello{}, false)
 	dead.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "$dead/#"})
 	worker, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{ClientId: "worker", Session: "s"})
 	worker.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "jobs/#", Ack: true, Start: wirev1.Start_START_SESSION})

@@ -115,6 +115,7 @@ func settings(t testing.TB, o Options) (s inprocess.Settings) {
 		s.Edges = append(s.Edges, edge.Settings{
 			ID: fmt.Sprintf("edge-%d", i+1), Listen: free, HTTP: free, LogLevel: level,
 			HandshakeTimeout: time.Minute, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
+			Open:     true,
 			TLSCerts: present(o.TLSCert), TLSKeys: present(o.TLSKey),
 		})
 	}

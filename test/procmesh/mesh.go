@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func (m *Mesh) layout(t testing.TB, o Options, dir string, path func(program str
 		Args: map[string][]string{
 			"store":  o.StoreArgs,
 			"router": {"--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s"},
-			"edge":   append([]string{"--shed-lag", "0"}, o.EdgeArgs...),
+			"edge":   append([]string{"--open=" + strconv.FormatBool(!slices.Contains(o.EdgeArgs, "--issuers")), "--shed-lag", "0"}, o.EdgeArgs...),
 		},
 	}
 	if o.Halves {

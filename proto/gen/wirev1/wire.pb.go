@@ -355,7 +355,7 @@ func (ClaimState_State) EnumDescriptor() ([]byte, []int) {
 	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{15, 0}
 }
 
-// Hello is the first frame of a client, at most 4 KiB.
+// Hello is the first frame of a client, at most 12 KiB.
 type Hello struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -90,7 +91,11 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		m.Second = m.mesh.Stores[1]
 	}
 	for _, e := range m.Edges {
-		e.Env = prog.EdgeEnv
+		e.Env = slices.Clone(prog.EdgeEnv)
+		if !slices.Contains(edgeArgs, "--issuers") {
+			// a build from before does not know the flag
+			e.Env = append(e.Env, "PUSHMESH_OPEN=true")
+		}
 	}
 	try.Get(started(ctx, m.NATS))
 	for _, p := range m.mesh.All()[1:] {

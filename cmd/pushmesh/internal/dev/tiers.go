@@ -41,6 +41,8 @@ func (m *Mesh) tiers() inprocess.Settings {
 		}},
 		Edges: []edge.Settings{{
 			ID: edgeID, Listen: s.Edge, HTTP: s.EdgeHTTP, LogLevel: s.LogLevel, Grace: s.Grace, Loops: s.Loops, Poller: s.Poller,
+			// as the address is on loopback, who reaches it is on this machine
+			Open:        true,
 			CatchupRate: settings.Default[edge.Settings]().CatchupRate,
 		}},
 	}

@@ -93,7 +93,7 @@ func (m *Mesh) layout() (err error) {
 				"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight),
 				"--append-wait", "1s", "--log-level", m.set.LogLevel,
 			},
-			"edge": {"--log-level", m.set.LogLevel},
+			"edge": {"--open", "--log-level", m.set.LogLevel},
 		},
 	})
 	return err

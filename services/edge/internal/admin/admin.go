@@ -10,10 +10,10 @@ import (
 
 // Delivery is what admin needs of the loop's connections.
 type Delivery interface {
-	// Slots is how many slots there are. Client is who the connection in one belongs to; is is
-	// false where it is neither open nor waits for its session.
+	// Slots is how many slots there are. Client is who the connection in one belongs to, user being
+	// "" where it has proven none; is is false where it is neither open nor waits for its session.
 	Slots() uint32
-	Client(slot uint32) (clientID string, backend, is bool)
+	Client(slot uint32) (clientID, user string, backend, is bool)
 	// CloseSlot closes a connection with an Error.
 	CloseSlot(slot uint32, why wirev1.Code, reason string)
 	// SetProfile replaces what the connection's messages are ranked for.
@@ -50,7 +50,7 @@ type each struct {
 func (j *each) Step() bool {
 	d := j.a.Delivery
 	done := j.slots.Step(j.a.Cost, slotsSlice, d.Slots(), func(slot uint32) bool {
-		if id, backend, is := d.Client(slot); is && j.who.has(id, backend) {
+		if id, user, backend, is := d.Client(slot); is && j.who.has(id, user, backend) {
 			j.n++
 			j.do(slot)
 		}

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -30,9 +31,11 @@ func (h *Hub) Refuse(slot uint32, why *code.Error) { h.failErr(h.conns.Get(slot)
 // CutOff counts a connection that was closed without a word, and never opened.
 func (h *Hub) CutOff(why wirev1.Code) { h.stats.Closes.Add(why, 1) }
 
-// clientOf names the client of a connection; "": it gave no name. It is good until the connection
-// ends.
-func (h *Hub) clientOf(slot uint32) string { return h.conns.Get(slot).ClientID }
+// clientOf names the user of a connection, or the client that it says it is; "": it gave no name.
+// It is good until the connection ends.
+func (h *Hub) clientOf(slot uint32) string {
+	return cmp.Or(h.rooms.principals.User(slot), h.conns.Get(slot).ClientID)
+}
 
 // Gen is the present generation of a slot, for telling stale events.
 func (h *Hub) Gen(slot uint32) uint32 {
@@ -155,6 +158,7 @@ func (h *Hub) recycle(c *state.Conn) {
 	if c.Session != nil {
 		h.kept.Charge(c.Slot, -c.Session.Kept)
 	}
+	h.rooms.principals.Gone(c.Slot)
 	h.texts.Drop(c.ClientID)
 	c.ClientID = ""
 	h.conns.DropMore(c)

@@ -107,7 +107,7 @@ func (h *Hub) newEpoch(t *state.Track, epoch uint64, priority uint8) {
 		h.tracks.More(t).Cursor = &cursor.Cursor{Epoch: epoch}
 		h.sessions.cursorChanged(t)
 	}
-	h.windows.forget(t)
+	h.windows.drop(t)
 }
 
 // take hands on the message after pos, or names it a gap. OK: done, and pos has moved; otherwise

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -40,6 +41,7 @@ func (o operations) Subscribe(c *state.Conn, m *wirev1.Subscribe)      { o.h.sub
 func (o operations) Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe)  { o.h.unsubscribe(c, m) }
 func (o operations) Publish(c *state.Conn, m *wirev1.Publish)          { o.h.publish(c, m) }
 func (o operations) Claim(c *state.Conn, m *wirev1.Claim)              { o.h.claim(c, m) }
+func (o operations) Refresh(c *state.Conn, m *wirev1.RefreshToken)     { o.h.refresh(c, m) }
 func (o operations) Ping(c *state.Conn, sentAt uint64, lastRTT uint32) { o.h.ping(c, sentAt, lastRTT) }
 func (o operations) Fail(c *state.Conn, why wirev1.Code, text string)  { o.h.fail(c, why, text) }
 func (o operations) Holds(c *state.Conn) bool                          { return o.h.holds(c) }
@@ -51,16 +53,11 @@ func (o operations) Refuse(c *state.Conn, id uint32, why *code.Error)  { o.h.ref
 // ping answers with what was sent, encoded in place: but for the arena, of which one is made for
 // some hundred Pongs, nothing is allocated.
 func (h *Hub) ping(c *state.Conn, sentAt uint64, lastRTT uint32) {
-	it := sendq.AnswerOf(h.pong(sentAt))
+	var body [frames.MaxPong]byte
+	it := sendq.AnswerOf(h.queues.ShortFrame(wirev1.FrameType_FRAME_TYPE_PONG, frames.AppendPong(body[:0], sentAt)))
 	h.push(c, &it)
 	h.waker.ClearTurn(c)
 	h.heartbeat(c, lastRTT)
-}
-
-// pong makes the frame.
-func (h *Hub) pong(sentAt uint64) []byte {
-	var body [frames.MaxPong]byte
-	return h.queues.ShortFrame(wirev1.FrameType_FRAME_TYPE_PONG, frames.AppendPong(body[:0], sentAt))
 }
 
 // A frame that has begun must come to its end in time: one that drips in holds memory, and bytes
@@ -136,7 +133,7 @@ const (
 // alone.
 func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
 	h.addCost((requestUnits + len(m.GetHeaders())/headersPerUnit) * itemsPerUnit)
-	why, size := h.rules.Publish(c.Asking(m.GetId()), m), request.PublishBytes(m)
+	why, size := h.rules.Publish(h.asking(c, m.GetId()), m), request.PublishBytes(m)
 	if why == nil && !h.kept.Fits(c.Slot, size) {
 		why = noMemory
 	}
@@ -147,7 +144,7 @@ func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
 	from := h.conns.AddPublish(c, m.GetId(), size, h.origin)
 	h.kept.Charge(c.Slot, size)
 	h.mesh.Publish(h.handle(c), from, m.GetId(), &meshv1.ClientPublish_Item{
-		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.ClientID),
+		Topic: m.GetTopic(), Payload: bytes.Clone(m.GetPayload()), Headers: m.GetHeaders(), DedupeKey: m.GetDedupeKey(), ClientId: strings.Clone(c.ClientID), User: h.rooms.principals.Name(c.Slot),
 	})
 }
 
@@ -180,7 +177,7 @@ func (h *Hub) claim(c *state.Conn, m *wirev1.Claim) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	why := h.rules.Claim(c.Asking(m.GetId()), c.Claims, m)
+	why := h.rules.Claim(h.asking(c, m.GetId()), c.Claims, m)
 	if adds := claims.Adds(m); why == nil && adds > 0 && !h.kept.Fits(c.Slot, adds) {
 		why = noMemory
 	}
@@ -189,7 +186,7 @@ func (h *Hub) claim(c *state.Conn, m *wirev1.Claim) {
 		h.refuse(c, m.GetId(), why)
 		return
 	}
-	h.conns.More(c).Claims = h.rooms.claims.Ask(c.Claims, h.handle(c), h.connID(c), c.User(), m)
+	h.conns.More(c).Claims = h.rooms.claims.Ask(c.Claims, h.handle(c), h.connID(c), cmp.Or(h.rooms.principals.Owner(c.Slot, c.ClientID), c.User()), m)
 }
 
 // endClaims is for a connection that closes.

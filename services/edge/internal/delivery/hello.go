@@ -2,8 +2,6 @@ package delivery
 
 import (
 	"cmp"
-	"encoding/hex"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -19,14 +17,7 @@ import (
 // Features of this edge, as Welcome lists them.
 var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim"}
 
-const (
-	minHeartbeat     = 1000
-	maxHeartbeat     = 600_000
-	defaultHeartbeat = 30_000
-	maxWindow        = 65_536
-	// attachTimeout is how long the mesh has to answer Attach.
-	attachTimeout = 10 * time.Second
-)
+const attachTimeout = 10 * time.Second // that the mesh has to answer Attach
 
 func (h *Hub) hello(c *state.Conn, body []byte) {
 	if why := h.rules.Newcomer(); why != nil {
@@ -42,25 +33,28 @@ func (h *Hub) hello(c *state.Conn, body []byte) {
 		h.failErr(c, why)
 		return
 	}
-	if len(m.GetTicket()) > 0 {
-		if c.Backend = h.cfg.Redeem != nil && h.cfg.Redeem(m.GetTicket(), h.wall); !c.Backend {
-			h.fail(c, wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
-			return
-		}
-	}
-	if h.cfg.TLSOnly && !c.Secure && !c.Backend {
-		h.fail(c, wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
+	backend, wait, why := h.rooms.principals.Hello(h.handle(c), &m, c.Secure)
+	if why != nil {
+		h.failErr(c, why)
 		return
 	}
+	if c.Backend = backend; wait { // the time is Hello's still
+		c.Phase = state.Waiting
+		return
+	}
+	h.greet(c, &m)
+}
+
+// greet goes on with a Hello of which it is known who says it.
+func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 	if c.Secure { // nobody asks again
 		h.conns.More(c).Secure = false
 		h.conns.Less(c)
 	}
 	id := h.connID(c)
 	c.Since = uint32(h.wall / 1e6)
-	c.ClientID = h.texts.Put(cmp.Or(m.GetClientId(), madeUpID()))
-	c.Heartbeat = clamp(m.GetHeartbeatMs(), minHeartbeat, maxHeartbeat, defaultHeartbeat)
-	c.Window = clamp(m.GetReceiveWindow(), 1, maxWindow, h.lim.ReceiveWindow)
+	request.Settle(m, h.lim.ReceiveWindow)
+	c.ClientID, c.Heartbeat, c.Window = h.texts.Put(m.GetClientId()), m.GetHeartbeatMs(), m.GetReceiveWindow()
 	h.setProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
 	if m.GetSession() == "" {
 		h.welcome(c, id, false)
@@ -75,8 +69,22 @@ func (h *Hub) hello(c *state.Conn, body []byte) {
 	c.Phase = state.Waiting
 	c.Deadline = h.now + int64(attachTimeout)
 	h.wheel.Set(c.Slot, c.Deadline)
-	h.conns.More(c).Session = &state.Session{Session: sessions.Session{User: c.User(), Name: m.GetSession(), Conn: id}}
+	h.conns.More(c).Session = &state.Session{Session: sessions.Session{User: h.user(c), Name: m.GetSession(), Conn: id}}
 	h.mesh.Attach(h.handle(c), c.Session.User, c.Session.Name, m.GetSessionTtlS(), id, h.origin(c))
+}
+
+func (h *Hub) user(c *state.Conn) string { return cmp.Or(h.rooms.principals.Name(c.Slot), c.User()) }
+
+func (h *Hub) refresh(c *state.Conn, m *wirev1.RefreshToken) {
+	h.rooms.principals.Refresh(h.handle(c), m)
+}
+
+func (h *Hub) asking(c *state.Conn, id uint32) request.Client {
+	a := c.Asking(id)
+	if a.Rights, a.Known = h.rooms.principals.Rights(c.Slot); a.Known {
+		h.addCost(a.Rights.Weight())
+	}
+	return a
 }
 
 // origin is the address for which what a connection makes, and has kept, counts; a router's is
@@ -88,13 +96,15 @@ func (h *Hub) origin(c *state.Conn) string {
 	return h.cfg.Origin(c.Slot)
 }
 
+func (h *Hub) originOf(slot uint32) string { return h.origin(h.conns.Get(slot)) }
+
 // welcome opens the connection.
 func (h *Hub) welcome(c *state.Conn, id uint64, resumed bool) {
 	c.Phase, c.Deadline = state.Open, 0
-	h.wheel.Set(c.Slot, h.silentUntil(c))
+	h.wheel.Set(c.Slot, min(h.silentUntil(c), h.rooms.principals.EndsAt(c.Slot)))
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.Heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
-		ClientId: c.ClientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow),
+		ClientId: c.ClientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow), User: h.rooms.principals.User(c.Slot),
 	})
 	h.rooms.report.Connected(h.handle(c), resumed)
 	h.rooms.departure.Welcomed(c.Slot)
@@ -105,33 +115,16 @@ func (h *Hub) silentUntil(c *state.Conn) int64 {
 	return h.now - int64(h.ms-c.Heard)*int64(time.Millisecond) + c.Patience()
 }
 
-func clamp(v, low, high, otherwise uint32) uint32 {
-	if v == 0 {
-		return otherwise
-	}
-	return min(max(v, low), high)
-}
-
-func madeUpID() string {
-	var b [8]byte
-	for i, v := 0, rand.Uint64(); i < len(b); i, v = i+1, v>>8 {
-		b[i] = byte(v)
-	}
-	return "c-" + hex.EncodeToString(b[:])
-}
-
 // setProfile has the connection's messages ranked for p from now on. The rankings that are asked
 // for already are of the one before.
 func (h *Hub) setProfile(c *state.Conn, p *exchange.Profile) {
-	if p == c.Profile {
-		return
+	if p != c.Profile {
+		h.conns.More(c).Profile = p
+		h.conns.Less(c)
 	}
-	h.conns.More(c).Profile = p
-	h.conns.Less(c)
 }
 
-// Shed has newcomers refused, Hello (and so sessions that resume: they keep their place) and
-// Subscribe, or taken again. What there is goes on.
+// Shed has newcomers refused, Hello (a session keeps its place) and Subscribe, or taken again.
 func (h *Hub) Shed(on bool) { h.rules.Shedding = on }
 
 // fits reports whether matches stay cheap with another filter.
@@ -144,9 +137,4 @@ func (h *Hub) fits(filter string, group bool) bool {
 
 // connID names a connection, here and in what is told of it. It is made of what names its slot, so
 // that it takes no memory.
-func (h *Hub) connID(c *state.Conn) uint64 {
-	id := h.idSeed ^ (uint64(c.Slot)<<32 | uint64(c.Gen))
-	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
-	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
-	return (id ^ id>>33) | 1
-}
+func (h *Hub) connID(c *state.Conn) uint64 { return state.ConnID(h.idSeed, c.Slot, c.Gen) }

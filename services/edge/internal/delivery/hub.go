@@ -114,7 +114,7 @@ func New(cfg Config) *Hub {
 		cfg.Kept.Client = h.clientOf
 	}
 	if cfg.Kept.Address == nil {
-		cfg.Kept.Address = func(slot uint32) string { return h.origin(h.conns.Get(slot)) }
+		cfg.Kept.Address = h.originOf
 	}
 	h.kept = kept.New(cfg.Kept)
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
@@ -172,6 +172,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Answered(c.Claims, e)) })
 	case exchange.ClaimTold:
 		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Told(c.Claims, e.State)) })
+	case exchange.Identified:
+		h.forConn(e.Conn, func(*state.Conn) { h.noteStale(h.rooms.principals.Identified(e)) })
 	case exchange.Detached:
 		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:

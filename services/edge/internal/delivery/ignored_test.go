@@ -65,7 +65,7 @@ func unused(m *mode, field string) string {
 		}
 	case *wirev1.RefreshToken:
 		if field == "token" {
-			return "[Not implemented yet](#not-implemented-yet): answered UNSUPPORTED"
+			return "An edge that trusts no issuer answers UNSUPPORTED, whatever the token"
 		}
 	case *wirev1.Nack:
 		if field == "reason" {

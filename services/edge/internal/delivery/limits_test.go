@@ -63,7 +63,7 @@ func TestEachLimitIsWhereItIsSaidToBe(t *testing.T) {
 		{"bytes of client_id", 64, hello(func(m *wirev1.Hello, n int) { m.ClientId = x(n) }), "Error INVALID_ARGUMENT ref=0"},
 		{"bytes of session", 255, hello(func(m *wirev1.Hello, n int) { m.Session = x(n) }), "Error INVALID_ARGUMENT ref=0"},
 		{"the version", 1, hello(func(m *wirev1.Hello, n int) { m.Version = uint32(n) }), "Error UNSUPPORTED ref=0"},
-		{"bytes of Hello", 4096, hello(func(m *wirev1.Hello, n int) {
+		{"bytes of Hello", wire.MaxHello, hello(func(m *wirev1.Hello, n int) {
 			m.Features = []string{""}
 			m.Features[0] = x(n - proto.Size(m) - 1)
 		}), "Error FRAME_TOO_LARGE ref=0"},
@@ -187,14 +187,14 @@ func TestHelloIsTakenAtItsWordWithinBounds(t *testing.T) {
 		}
 	}
 	for _, one := range []struct{ hello, sub, want uint32 }{
-		{0, 0, 256}, {3, 0, 3}, {3, 2, 2}, {3, 4, 3}, {3, 3, 3}, {1, 0, 1}, {70_000, 0, maxWindow}, {70_000, 65_535, 65_535}, {300, 299, 299},
+		{0, 0, 256}, {3, 0, 3}, {3, 2, 2}, {3, 4, 3}, {3, 3, 3}, {1, 0, 1}, {70_000, 0, request.MaxWindow}, {70_000, 65_535, 65_535}, {300, 299, 299},
 	} {
 		w := newWorld(t, Limits{})
 		c := w.connect(&wirev1.Hello{HeartbeatMs: 600_000, ReceiveWindow: one.hello})
 		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, ReceiveWindow: one.sub})
 		c.expect("Subscribed 1 head=0")
 		at := w.h.conns.Get(c.slot)
-		if tr := at.Tracks.At(0); at.Window != max(min(one.hello, maxWindow), one.want) && one.hello > 0 || one.sub > 0 && one.sub < at.Window && uint32(tr.Window) != one.want {
+		if tr := at.Tracks.At(0); at.Window != max(min(one.hello, request.MaxWindow), one.want) && one.hello > 0 || one.sub > 0 && one.sub < at.Window && uint32(tr.Window) != one.want {
 			t.Errorf("%+v: the connection's window is %d, the subscription's %d", one, at.Window, tr.Window)
 		}
 		if one.want > 300 {

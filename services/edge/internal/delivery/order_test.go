@@ -184,12 +184,12 @@ func TestHelloThatIsTooLarge(t *testing.T) {
 		head []byte
 		want string
 	}{
-		{[]byte{0, 0x10, 0x01, 0x01}, "Error FRAME_TOO_LARGE ref=0"},
+		{[]byte{0, 0x30, 0x01, 0x01}, "Error FRAME_TOO_LARGE ref=0"},
 		{[]byte{0, 0xff, 0xff, 0x01}, "Error FRAME_TOO_LARGE ref=0"},
-		{[]byte{0, 0x10, 0x01, 0x03}, "Error BAD_FRAME ref=0"}, // no Hello
+		{[]byte{0, 0x30, 0x01, 0x03}, "Error BAD_FRAME ref=0"}, // no Hello
 		{[]byte{1, 0x00, 0x00, 0x01}, "Error BAD_FRAME ref=0"}, // not this protocol
 		{[]byte{0, 0x00, 0x00, 0x0a}, "Error BAD_FRAME ref=0"}, // a Ping
-		{[]byte{0, 0x10, 0x00, 0x01}, ""},                      // 4,096 bytes
+		{[]byte{0, 0x30, 0x00, 0x01}, ""},                      // 12,288 bytes
 	} {
 		cl := newWorld(t, Limits{}).dial()
 		cl.bytes(c.head)

@@ -16,17 +16,19 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
-	jobs      walk.Jobs
-	claims    *claims.Desk
-	presence  *presence.Watch
-	admin     *admin.Admin
-	departure *departure.Departures
-	report    *report.Reporter
+	jobs       walk.Jobs
+	claims     *claims.Desk
+	presence   *presence.Watch
+	admin      *admin.Admin
+	departure  *departure.Departures
+	report     *report.Reporter
+	principals *principals.Table
 }
 
 func newRooms(h *Hub) rooms {
@@ -37,9 +39,10 @@ func newRooms(h *Hub) rooms {
 			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.rooms.jobs, Cost: &h.cost,
 			Watched: func(topic string) bool { return h.cfg.PolicyFor(topic).Presence },
 		}),
-		admin:     &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
-		departure: departure.New(p, &h.rooms.jobs),
-		report:    report.New(p, h.cfg.Events),
+		admin:      &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
+		departure:  departure.New(p, &h.rooms.jobs),
+		report:     report.New(p, h.cfg.Events),
+		principals: principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf),
 	}
 }
 
@@ -97,7 +100,7 @@ func (p port) ConnectionID(at exchange.Conn) uint64 { return p.h.connID(p.conn(a
 // Member implements presence.Delivery.
 func (p port) Member(at exchange.Conn, m *reports.Member) {
 	c := p.conn(at)
-	m.ClientId, m.ConnectedAt = strings.Clone(c.ClientID), c.Since
+	m.ClientId, m.ConnectedAt, m.User = strings.Clone(c.ClientID), c.Since, p.h.rooms.principals.Name(at.Slot)
 	if c.Session != nil {
 		m.User, m.Session = c.Session.User, c.Session.Name
 	}
@@ -109,9 +112,9 @@ func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) 
 }
 
 // Client implements admin.Delivery.
-func (p port) Client(slot uint32) (clientID string, backend, is bool) {
+func (p port) Client(slot uint32) (clientID, user string, backend, is bool) {
 	c := p.h.conns.Get(slot)
-	return c.ClientID, c.Backend, c.Phase == state.Open || c.Phase == state.Waiting
+	return c.ClientID, p.h.rooms.principals.User(slot), c.Backend, c.Phase == state.Open || c.Phase == state.Waiting
 }
 
 // CloseSlot implements admin.Delivery.
@@ -159,11 +162,43 @@ func (p port) Stands(t *state.Track) bool { return p.h.replay.stands(t) }
 // Who implements report.Delivery.
 func (p port) Who(at exchange.Conn) report.Who {
 	c := p.conn(at)
-	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.ClientID, Backend: c.Backend}
+	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.ClientID, User: p.h.rooms.principals.User(at.Slot), Backend: c.Backend}
 	if c.Session != nil {
 		w.User, w.Session = c.Session.User, c.Session.Name
 	}
 	return w
+}
+
+// Greet implements principals.Delivery.
+func (p port) Greet(at exchange.Conn, m *wirev1.Hello) {
+	p.h.greet(p.conn(at), m)
+	p.h.conns.Resumed = append(p.h.conns.Resumed, at.Slot)
+}
+
+// Close implements principals.Delivery.
+func (p port) Close(at exchange.Conn, why *code.Error) { p.h.failErr(p.conn(at), why) }
+
+// Refreshed implements principals.Delivery.
+func (p port) Refreshed(at exchange.Conn, m *wirev1.Refreshed) {
+	p.h.control(p.conn(at), wirev1.FrameType_FRAME_TYPE_REFRESHED, m)
+	p.h.wheel.Sooner(at.Slot, p.h.now)
+}
+
+// EndUnless implements principals.Delivery.
+func (p port) EndUnless(at exchange.Conn, shared bool, i int, granted func(filter, group string) bool, reason string) (ended bool) {
+	c := p.conn(at)
+	if shared {
+		g := c.Groups[i]
+		if ended = !granted(g.Filter, g.Group); ended {
+			p.h.groups.end(g, wirev1.Code_CODE_FORBIDDEN, reason)
+		}
+		return ended
+	}
+	s := c.Subs.At(i)
+	if ended = !s.Dead && !granted(s.Filter(), ""); ended {
+		p.h.endSub(s, wirev1.Code_CODE_FORBIDDEN, reason)
+	}
+	return ended
 }
 
 // Policy implements membership.Delivery.

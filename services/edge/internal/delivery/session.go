@@ -210,14 +210,12 @@ func (z *sessionKeeper) saved(e exchange.Saved) {
 }
 
 func (z *sessionKeeper) detached(c *state.Conn, why error) {
-	c.Detached = true
-	if why != nil {
+	if c.Detached = true; why != nil {
 		z.hub.failErr(c, why)
-		return
 	}
-	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
+	z.yield(c)
 }
 
-func (z *sessionKeeper) yield(c *state.Conn) {
+func (z *sessionKeeper) yield(c *state.Conn) { // nothing, where it is closed already
 	z.hub.fail(c, wirev1.Code_CODE_SESSION_TAKEN_OVER, "another connection has the session")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
 
@@ -48,6 +49,12 @@ func newWorld(t tester, lim Limits) *world {
 	w.h = newHub(t, Config{Loop: 3, EdgeID: "edge-1", Mesh: w.mesh, PolicyFor: func(name string) *policy.Policy { return w.table.For(name) }, Limits: lim})
 	w.pass(0)
 	return w
+}
+
+// lets says who comes in.
+func (w *world) lets(cfg principals.Config) {
+	h := w.h
+	h.rooms.principals = principals.New(cfg, port{h}, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
 }
 
 // pass lets time go by, tick by tick.
@@ -282,6 +289,8 @@ func newMessage(t wirev1.FrameType) proto.Message {
 		return &wirev1.Error{}
 	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
 		return &wirev1.GoAway{}
+	case wirev1.FrameType_FRAME_TYPE_REFRESHED:
+		return &wirev1.Refreshed{}
 	case wirev1.FrameType_FRAME_TYPE_PROGRESS:
 		return &wirev1.Progress{}
 	}
@@ -306,6 +315,8 @@ func (f frame) text() string {
 			out += fmt.Sprintf(" %s:%d", p.GetTopic(), p.GetHead())
 		}
 		return out
+	case *wirev1.Refreshed:
+		return fmt.Sprintf("Refreshed %d", m.GetId())
 	case *wirev1.Unsubscribed:
 		return fmt.Sprintf("Unsubscribed %d", m.GetId())
 	case *wirev1.Message:

@@ -49,7 +49,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 		return
 	}
-	if why := h.rules.Subscribe(c.Asking(m.GetId()), m); why != nil {
+	if why := h.rules.Subscribe(h.asking(c, m.GetId()), m); why != nil {
 		h.refuse(c, m.GetId(), why)
 		return
 	}
@@ -71,7 +71,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	s.Pending = h.starter.pendings.Take()
 	s.Start = starts.Of(m)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.Window {
-		s.Window = uint16(w) // below maxWindow
+		s.Window = uint16(w) // below request.MaxWindow
 	}
 	s.Kind = state.KindOf(s.Start)
 	h.subs.Add(c, s)
@@ -170,7 +170,7 @@ func (h *Hub) forgetSub(s *state.Subscription) {
 	name := strings.Clone(s.Filter())
 	joined := !s.Unjoined
 	if s.Filtered {
-		h.unfilter(s)
+		h.mesh.Unfilter(h.handle(s.Conn), s.Ref)
 	}
 	h.starter.forgetPending(s)
 	h.subs.Remove(s.Conn, s)

@@ -14,12 +14,16 @@ func (h *Hub) timers(c *state.Conn) (cost int) {
 			h.conns.MarkDirty(c) // the loop ends the socket
 			return 0
 		}
+	case c.Phase == state.Waiting && c.Session == nil && h.now >= c.Deadline:
+		h.fail(c, wirev1.Code_CODE_UNAVAILABLE, "the token could not be checked in time")
 	case c.Phase == state.Waiting && h.now >= c.Deadline:
 		h.fail(c, wirev1.Code_CODE_UNAVAILABLE, "the session could not be attached in time")
 	case c.Phase != state.Open && h.now >= c.Deadline:
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "Hello has not come in time")
 	case c.Phase == state.Open && h.now >= h.silentUntil(c):
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "nothing was heard for 2.5 heartbeats")
+	case c.Phase == state.Open && h.now >= h.rooms.principals.EndsAt(c.Slot):
+		h.failErr(c, h.rooms.principals.Expired())
 	case c.Draining:
 		h.goes(c)
 	}
@@ -35,7 +39,7 @@ func (h *Hub) timers(c *state.Conn) (cost int) {
 
 // openTimers does what is due in an open connection and says when the next thing is.
 func (h *Hub) openTimers(c *state.Conn) (next int64, cost int) {
-	next = h.silentUntil(c)
+	next = min(h.silentUntil(c), h.rooms.principals.EndsAt(c.Slot))
 	if c.Deadline != 0 {
 		next = min(next, c.Deadline)
 	}

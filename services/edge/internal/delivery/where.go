@@ -24,12 +24,6 @@ func (h *Hub) filter(s *state.Subscription, m *wirev1.Subscribe) {
 	h.mesh.Filter(h.handle(s.Conn), s.Ref, m.GetFilter(), m.GetWhere())
 }
 
-// unfilter ends what filter began.
-func (h *Hub) unfilter(s *state.Subscription) {
-	h.mesh.Unfilter(h.handle(s.Conn), s.Ref)
-	s.Where = 0
-}
-
 // filterReady goes on with a subscription: its messages are judged from here on.
 func (h *Hub) filterReady(c *state.Conn, e exchange.Filtered) {
 	s := c.SubByRef(e.Sub)

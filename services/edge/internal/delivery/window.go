@@ -274,11 +274,3 @@ func (v *windows) drop(t *state.Track) {
 	v.giveEmpty(t)
 	v.hub.waker.Wake(t.Conn)
 }
-
-// forget lets go of what an epoch that is over left un-ACKed; what is queued still goes
-// out.
-func (v *windows) forget(t *state.Track) {
-	if t.Win != nil {
-		v.drop(t)
-	}
-}

@@ -24,6 +24,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 )
@@ -47,8 +48,8 @@ type Config struct {
 	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
 	// the same.
 	Clock func(time.Time) time.Time
-	// Redeem is delivery.Config's.
-	Redeem func(ticket []byte, now uint64) bool
+	// Principals says who comes in.
+	Principals principals.Config
 	// Door counts the connections of all loops of the edge; nil: one without limits.
 	Door *admission.Door
 	// ListenAddr is shared by all loops of the edge.
@@ -77,8 +78,6 @@ type Config struct {
 	Kept kept.Config
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool
-	// TLSOnly refuses clients without TLS, but for routers with a ticket.
-	TLSOnly bool
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never
 	// does.
 	ShedLag time.Duration
@@ -146,7 +145,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 	}
 	l.hub = delivery.New(delivery.Config{
 		Events: ring, Budget: cfg.budget, Kept: cfg.Kept,
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Redeem: cfg.Redeem, TLSOnly: cfg.TLSOnly, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Principals: cfg.Principals, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate, Origin: l.origin,
 	})
 	l.buf = make([]byte, readSize)

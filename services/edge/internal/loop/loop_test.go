@@ -108,7 +108,7 @@ func TestNonsense(t *testing.T) {
 		{"WebSocket", []byte("GET / HTTP/1.1\r\n\r\n"), nil, wirev1.Code_CODE_UNSUPPORTED},
 		{"MQTT", []byte{0x10, 12, 0, 4, 'M', 'Q', 'T', 'T'}, nil, wirev1.Code_CODE_UNSUPPORTED},
 		{"a frame before Hello", sub("room/1"), nil, wirev1.Code_CODE_BAD_FRAME},
-		{"a Hello of 5 KiB", frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: string(bytes.Repeat([]byte("x"), 5<<10))}), nil, wirev1.Code_CODE_FRAME_TOO_LARGE},
+		{"a Hello of 13 KiB", frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: string(bytes.Repeat([]byte("x"), 13<<10))}), nil, wirev1.Code_CODE_FRAME_TOO_LARGE},
 		{"another version", frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 2}), nil, wirev1.Code_CODE_UNSUPPORTED},
 		{"a malformed Hello", []byte{0, 0, 2, 1, 0xff, 0xff}, nil, wirev1.Code_CODE_BAD_FRAME},
 		{"a second Hello", hello, hello, wirev1.Code_CODE_BAD_FRAME},

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
 )
@@ -184,7 +185,7 @@ func TestTLSWhereThereIsNone(t *testing.T) {
 // HTTP that comes to the port of TLS is told that in the push protocol, and who has TLS does not
 // notice.
 func TestPlainHTTPBesideTLS(t *testing.T) {
-	g := guard(t, handshake.Config{}, Config{TLSOnly: true})
+	g := guard(t, handshake.Config{}, Config{Principals: principals.Config{TLSOnly: true}})
 	old := g.dial(g.client())
 	old.hello(&wirev1.Hello{})
 	c := dial(t, g.Loop)
@@ -198,7 +199,7 @@ func TestPlainHTTPBesideTLS(t *testing.T) {
 }
 
 func TestTLSOnly(t *testing.T) {
-	g := guard(t, handshake.Config{}, Config{TLSOnly: true, Redeem: func(ticket []byte, _ uint64) bool { return string(ticket) == "good" }})
+	g := guard(t, handshake.Config{}, Config{Principals: principals.Config{TLSOnly: true, Redeem: func(ticket []byte, _ uint64) bool { return string(ticket) == "good" }}})
 	g.dial(g.client()).hello(&wirev1.Hello{})
 	dial(t, g.Loop).hello(&wirev1.Hello{ClientId: "router", Ticket: []byte("good")})
 	c := dial(t, g.Loop)

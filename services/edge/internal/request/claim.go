@@ -2,6 +2,7 @@ package request
 
 import (
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
@@ -14,6 +15,7 @@ const maxOwner = 255
 // to check.
 func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error {
 	ends := m.GetOp() == wirev1.Claim_OP_RELEASE
+	givesUp := ends || m.GetOp() == wirev1.Claim_OP_LEAVE // what one may always
 	switch {
 	case c.IDInUse:
 		return idInUse
@@ -38,6 +40,9 @@ func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error 
 	}
 	if why := r.Refuses(m.GetResource()); why != nil {
 		// nobody must take that for an end, and give up what it holds
+		return why
+	}
+	if why := c.ungranted(identity.Claim, m.GetResource()); why != nil && !givesUp {
 		return why
 	}
 	p := r.PolicyFor(m.GetResource()).Claims

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -37,6 +38,9 @@ func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 		return stopping
 	}
 	if why := Topic(m.GetTopic()); why != nil {
+		return why
+	}
+	if why := c.ungranted(identity.Publish, m.GetTopic()); why != nil {
 		return why
 	}
 	p := r.PolicyFor(m.GetTopic())

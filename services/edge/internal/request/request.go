@@ -4,6 +4,7 @@ package request
 
 import (
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -29,6 +30,9 @@ type Rules struct {
 
 // Client is the connection that asks, as far as checks go.
 type Client struct {
+	// Rights are asked where Known: the user has proven who it is.
+	Rights identity.Rights
+	Known  bool
 	// IDInUse: the request's id stands for something that is not over.
 	IDInUse       bool
 	Backend       bool // it is a router's, for a backend
@@ -47,6 +51,20 @@ var (
 	// stopping answers what a connection that was asked to go may not begin.
 	stopping = code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
 )
+
+// ungranted refuses what the user's rights do not contain, whatever the edge would allow others.
+func (c *Client) ungranted(verb identity.Verb, filter string) *code.Error {
+	if !c.Known {
+		return nil
+	}
+	if _, allowed := c.Rights.AllowsValid(verb, filter); allowed {
+		return nil
+	}
+	return code.New(wirev1.Code_CODE_FORBIDDEN, "no filter of the token's "+claimOf[verb]+" contains it (rule default-deny): see pushmesh auth explain --verb "+verb.String())
+}
+
+// claimOf a token, in which filters are granted.
+var claimOf = map[identity.Verb]string{identity.Subscribe: "pm_sub", identity.Publish: "pm_pub", identity.Claim: "pm_claim", identity.Group: "pm_group"}
 
 // Topic is a refusal for a bad topic.
 func Topic(t string) *code.Error {

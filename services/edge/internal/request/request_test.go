@@ -45,7 +45,6 @@ func TestHello(t *testing.T) {
 		"long client": {&wirev1.Hello{Version: wire.Version, ClientId: strings.Repeat("x", maxClientID+1)}, invArg},
 		"long name":   {&wirev1.Hello{Version: wire.Version, Session: strings.Repeat("x", maxSession+1)}, invArg},
 		"control":     {&wirev1.Hello{Version: wire.Version, Session: "a\x7f"}, invArg},
-		"token":       {&wirev1.Hello{Version: wire.Version, Token: "t"}, unsupp},
 	} {
 		expect(t, what, Hello(one.m), one.want)
 	}
@@ -86,7 +85,7 @@ func TestSubscribe(t *testing.T) {
 		"draining":         {Client{Draining: true}, &wirev1.Subscribe{Id: 1, Filter: "a"}, drains},
 		"the mesh's own":   {Client{}, &wirev1.Subscribe{Id: 1, Filter: "$events/#"}, forbid},
 		"a backend's":      {Client{Backend: true}, &wirev1.Subscribe{Id: 1, Filter: "$events/#"}, good},
-		"dead letters":     {Client{}, &wirev1.Subscribe{Id: 1, Filter: "$dead/#"}, good},
+		"dead letters":     {Client{}, &wirev1.Subscribe{Id: 1, Filter: "$dead/#"}, forbid},
 		"like dead":        {Client{}, &wirev1.Subscribe{Id: 1, Filter: "$deadly"}, forbid},
 		"many positions":   {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Start: wirev1.Start_START_AFTER_SEQ, Positions: make([]*wirev1.Position, 4)}, wirev1.Code_CODE_TOO_MANY_TOPICS},
 		"seq":              {Client{}, &wirev1.Subscribe{Id: 1, Filter: "a", Seq: 1}, invArg},

@@ -2,6 +2,7 @@ package request
 
 import (
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking/ranked"
@@ -32,10 +33,18 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if why := r.Refuses(m.GetFilter()); why != nil {
 		return why
 	}
+	if why := c.ungranted(identity.Subscribe, m.GetFilter()); why != nil {
+		return why
+	}
+	if m.GetGroup() != "" {
+		if why := c.ungranted(identity.Group, m.GetGroup()+"/"+m.GetFilter()); why != nil {
+			return why
+		}
+	}
 	wildcard := topic.IsFilter(m.GetFilter())
 	switch {
-	case !c.Backend && backendsOnly(m.GetFilter()):
-		return code.New(wirev1.Code_CODE_FORBIDDEN, "topics that begin with $ are for backends, which subscribe through a router")
+	case !c.Backend && c.backendsOnly(m.GetFilter()):
+		return code.New(wirev1.Code_CODE_FORBIDDEN, "topics that begin with $ are for backends, which subscribe through a router, and dead letters for clients whose token grants them")
 	case m.GetStart() < 0 || m.GetStart() > wirev1.Start_START_SESSION:
 		return invalid("start is not one that this edge knows")
 	case m.GetOverflow() < 0 || m.GetOverflow() > wirev1.Overflow_OVERFLOW_DISCONNECT:
@@ -83,15 +92,15 @@ func checkStart(m *wirev1.Subscribe, wildcard bool) *code.Error {
 }
 
 // dead is the first level of dead-letter topics, the only ones of the mesh's own that clients may
-// subscribe to.
+// subscribe to: those whose token grants it.
 const dead = "$dead"
 
-// backendsOnly reports whether a valid filter is for topics of the mesh's own that clients may not
-// subscribe to. No wildcard matches their first level.
-func backendsOnly(filter string) bool {
+// backendsOnly reports whether a valid filter is for topics of the mesh's own that the client may
+// not subscribe to. No wildcard matches their first level.
+func (c *Client) backendsOnly(filter string) bool {
 	if filter[0] != '$' {
 		return false
 	}
 	n := len(dead)
-	return len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
+	return !c.Known || len(filter) < n || filter[:n] != dead || len(filter) > n && filter[n] != '/'
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
 // Hub is what a hub is made with. Mesh's methods must not block.
@@ -32,11 +33,8 @@ type Hub struct {
 	// Kept is what connections may have kept for them beside their queues; the hub fills in Client
 	// and Address where they are nil.
 	Kept kept.Config
-	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
-	// microseconds; it must not block. nil: none is.
-	Redeem func(ticket []byte, now uint64) bool
-	// TLSOnly refuses a Hello without TLS, but with a ticket.
-	TLSOnly bool
+	// Principals says who comes in.
+	Principals principals.Config
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
 	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a

@@ -5,6 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
 // Stats are the plain counters of one loop, copied for whoever reads them.
@@ -56,7 +57,8 @@ type Stats struct {
 
 	linkhealth.Stats
 
-	Claims claims.Stats
+	Claims     claims.Stats
+	Principals principals.Stats
 
 	Unranked ByCode // messages that were to be ranked and were not, by why
 

@@ -34,6 +34,7 @@ type Delivery interface {
 	Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe)
 	Publish(c *state.Conn, m *wirev1.Publish)
 	Claim(c *state.Conn, m *wirev1.Claim)
+	Refresh(c *state.Conn, m *wirev1.RefreshToken)
 	Ping(c *state.Conn, sentAt uint64, lastRTT uint32)
 	Connection
 }
@@ -112,8 +113,10 @@ func (x *Codec) feed(c *state.Conn, b []byte, left *int) (used int, more bool) {
 // tooLarge fails a connection with a frame that is longer than frames may be at this time.
 func (x *Codec) tooLarge(c *state.Conn, n int) bool {
 	switch {
-	case c.Phase == state.Hello && n > wire.MaxHello:
-		x.Delivery.Fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("Hello is %d bytes long, 4,096 at most", n))
+	case c.Phase == state.Hello && n <= wire.MaxHello:
+		return false
+	case c.Phase == state.Hello:
+		x.Delivery.Fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("Hello is %d bytes long, %d at most", n, wire.MaxHello))
 	case n > x.MaxFrame:
 		x.Delivery.Fail(c, wirev1.Code_CODE_FRAME_TOO_LARGE, fmt.Sprintf("a frame's body is %d bytes long, %d (max_frame) at most", n, x.MaxFrame))
 	default:
@@ -162,7 +165,7 @@ func (x *Codec) frame(c *state.Conn, t wirev1.FrameType, body []byte) (done bool
 	case wirev1.FrameType_FRAME_TYPE_CLAIM:
 		ok = decode(c, body, x.Delivery.Claim)
 	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
-		ok = decode(c, body, x.refreshToken)
+		ok = decode(c, body, x.Delivery.Refresh)
 	case wirev1.FrameType_FRAME_TYPE_HELLO:
 		x.Delivery.Fail(c, wirev1.Code_CODE_BAD_FRAME, "a second Hello")
 	default:
@@ -202,16 +205,6 @@ func decode[M any, P interface {
 	}
 	do(c, m)
 	return true
-}
-
-// refreshToken answers a request that later versions serve. Without an id it can't be answered
-// alone.
-func (x *Codec) refreshToken(c *state.Conn, m *wirev1.RefreshToken) {
-	if m.GetId() == 0 {
-		x.Delivery.Fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
-		return
-	}
-	x.Delivery.Refuse(c, m.GetId(), code.New(wirev1.Code_CODE_UNSUPPORTED, "tokens are not supported"))
 }
 
 // ping decodes in place.

@@ -243,3 +243,11 @@ func (c *Conn) Asking(id uint32) request.Client {
 		Subscriptions: c.Subs.Len() + len(c.Groups), Publishes: len(c.Publishes),
 	}
 }
+
+// ConnID names a connection among all that there are.
+func ConnID(seed uint64, slot, gen uint32) uint64 {
+	id := seed ^ (uint64(slot)<<32 | uint64(gen))
+	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
+	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
+	return (id ^ id>>33) | 1
+}

@@ -1,0 +1,91 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pushmesh/pushmesh/internal/cores"
+	"github.com/pushmesh/pushmesh/internal/identity/token"
+	"github.com/pushmesh/pushmesh/internal/outbound"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
+)
+
+// principals says who comes in, and makes what checks tokens where issuers are set.
+func (e *Edge) principals() (principals.Config, error) {
+	s := e.settings
+	cfg := principals.Config{
+		Redeem: e.tickets.Redeem, TLSOnly: s.TLSRequired, KeepExpired: s.TokenExpiry == untilReconnect, Grace: s.TokenGrace,
+	}
+	if s.Issuers == "" {
+		return cfg, nil
+	}
+	issuers, err := token.ReadIssuers(s.Issuers)
+	if err != nil {
+		return cfg, fmt.Errorf("--issuers: %w", err)
+	}
+	allow, err := outbound.ParseAllow(s.OutboundAllow)
+	if err != nil {
+		return cfg, err
+	}
+	workers := s.TokenWorkers
+	if workers == 0 {
+		workers = max(cores.Usable()/2, 1)
+	}
+	guard := outbound.New(outbound.Config{Metric: "pushmesh_edge_outbound_refused_total", Allow: allow, Log: e.tel.Log, Registry: e.tel.Registry})
+	e.tokens = token.New(issuers, token.Options{
+		Guard: guard, Log: e.tel.Log, Concurrency: workers, CacheBytes: s.TokenCache, Registry: e.tel.Registry, Tier: "edge",
+	})
+	e.gate = gate.New(gate.Config{
+		Verifier: e.tokens, Nameless: gate.Nameless(s.ClientsWithoutToken), Log: e.tel.Log,
+		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
+	})
+	cfg.Door = e.gate
+	return cfg, nil
+}
+
+// What becomes of connections whose token has ended.
+const (
+	closes         = "close"
+	untilReconnect = "until-reconnect"
+)
+
+// maxGrace is the longest that a connection may outlast its token by a setting.
+const maxGrace = 24 * time.Hour
+
+// checkIdentity finds what does not go together.
+func (s *Settings) checkIdentity() error {
+	var errs []error
+	switch {
+	case s.Issuers == "" && !s.Open:
+		errs = append(errs, errors.New("the edge would let in everybody who reaches its port: name who signs the tokens of clients (--issuers FILE), or say that everybody may come in (--open)"))
+	case s.Issuers != "" && s.Open:
+		errs = append(errs, errors.New("--open lets everybody in, and --issuers those with a token: give one of them (--clients-without-token accept lets both in)"))
+	case s.Issuers == "" && (s.ClientsWithoutToken != string(gate.Refuse) || s.TokenExpiry != closes || s.TokenGrace != 0):
+		errs = append(errs, errors.New("--clients-without-token, --token-expiry and --token-grace need --issuers"))
+	case s.TokenExpiry == untilReconnect && s.TokenGrace != 0:
+		errs = append(errs, errors.New("--token-grace needs --token-expiry close"))
+	}
+	if !slices.Contains([]string{string(gate.Refuse), string(gate.Warn), string(gate.Accept)}, s.ClientsWithoutToken) {
+		errs = append(errs, fmt.Errorf("--clients-without-token %q must be refuse, warn or accept", s.ClientsWithoutToken))
+	}
+	if s.TokenExpiry != closes && s.TokenExpiry != untilReconnect {
+		errs = append(errs, fmt.Errorf("--token-expiry %q must be close or until-reconnect", s.TokenExpiry))
+	}
+	_, err := outbound.ParseAllow(s.OutboundAllow)
+	return errors.Join(append(errs, err)...)
+}
+
+// sendIdentity sends what the gate counts.
+func (e *Edge) sendIdentity(ch chan<- prometheus.Metric) {
+	s := e.gate.Stats()
+	send(ch, "tokens_under_way", "Tokens that are being checked, those that wait for an issuer's keys among them.", prometheus.GaugeValue, float64(s.UnderWay))
+	send(ch, "tokens_waiting", "Tokens that wait to be checked.", prometheus.GaugeValue, float64(s.Waiting))
+	send(ch, "tokens_gave_way_total", "Tokens that were refused (OVERLOADED) because too many waited.", prometheus.CounterValue, float64(s.GaveWay))
+	send(ch, "clients_without_token_total", "Clients that were let in without a token (--clients-without-token).", prometheus.CounterValue, float64(s.Nameless))
+}

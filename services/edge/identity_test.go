@@ -1,0 +1,42 @@
+package edge
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An edge starts with those who sign tokens, or on somebody's word that everybody may come in.
+func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
+	for want, s := range map[string]Settings{
+		"(--issuers FILE)":         {},
+		"give one of them":         {Open: true, Issuers: "x"},
+		"need --issuers":           {Open: true, ClientsWithoutToken: "warn"},
+		"--token-grace need":       {Open: true, TokenGrace: time.Second},
+		"needs --token-expiry":     {Issuers: "x", TokenExpiry: untilReconnect, TokenGrace: time.Second},
+		"--token-grace":            {Issuers: "x", TokenGrace: -time.Second},
+		"--clients-without-token":  {Issuers: "x", ClientsWithoutToken: "maybe"},
+		"--token-expiry \"never\"": {Issuers: "x", TokenExpiry: "never"},
+		"--token-workers":          {Issuers: "x", TokenWorkers: -1},
+		"--token-cache":            {Issuers: "x", TokenCache: 1},
+		"--outbound-allow":         {Issuers: "x", OutboundAllow: []string{"everywhere"}},
+	} {
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if err := (&Settings{Issuers: "x"}).Check(); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "issuers.yaml")
+	if err := os.WriteFile(file, []byte("issuers: [{nme: x}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, name := range map[string]string{"--issuers:": "/nowhere", "nme": file} {
+		if _, err := New(t.Context(), Settings{Issuers: name, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,15 @@
+package exchange
+
+import (
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
+)
+
+// Identified says who a connection has shown the token of, or why that is not to be known.
+type Identified struct {
+	Conn Conn
+	Who  *identity.Principal // nil: see Why
+	Why  *code.Error
+}
+
+func (Identified) event() {}

@@ -1,0 +1,208 @@
+// Package gate checks, off the event loops, the tokens that an edge's clients show. So many are
+// under way, each in a goroutine that waits for its turn, or for an issuer's keys, most of the
+// time; others wait in a line of their address. Addresses take turns, and where all places are
+// taken the address that has most of them gives one up: who shows very many bad tokens waits for
+// itself.
+package gate
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// Verifier tells who a token is of; see token.Verifier.
+type Verifier interface {
+	Verify(ctx context.Context, token string) (*identity.Principal, error)
+	// Known is who a token is of that was found good before, and still is; nil: that is to be
+	// found out. It does not wait.
+	Known(token string) *identity.Principal
+}
+
+// Nameless says what becomes of clients that show no token.
+type Nameless string
+
+// What may become of them.
+const (
+	Refuse Nameless = "refuse"
+	Warn   Nameless = "warn" // they are let in, and the log says so once in a while
+	Accept Nameless = "accept"
+)
+
+// Config of a Gate.
+type Config struct {
+	Verifier Verifier
+	Nameless Nameless
+	// Post brings an event to a loop's mailbox; false where that is full.
+	Post func(loop uint16, e exchange.Event) bool
+	Log  *slog.Logger
+	// UnderWay is how many tokens are checked at a time, those that wait for keys among them;
+	// Waiting how many wait for that, with 12 KiB each at most. 0: 1,024 and 4,096.
+	UnderWay, Waiting int
+}
+
+// Gate is a lifecycle.Part and a principals.Door. It owns a goroutine for each token under way.
+type Gate struct {
+	cfg      Config
+	group    *lifecycle.Group
+	warned   atomic.Int64 // when the log told last of a client without a token, Unix s
+	nameless atomic.Uint64
+	gaveWay  atomic.Uint64
+
+	mu    sync.Mutex
+	under int
+	lines lines
+}
+
+// asked is a token that is to be checked.
+type asked struct {
+	conn  exchange.Conn
+	token string
+}
+
+// timeout is how long a token may be checked for; the time of a Hello ends it before, mostly.
+const timeout = 30 * time.Second
+
+// New makes a gate. It takes tokens from Start on.
+func New(cfg Config) *Gate {
+	if cfg.UnderWay == 0 {
+		cfg.UnderWay = 1024
+	}
+	if cfg.Waiting == 0 {
+		cfg.Waiting = 4096
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Gate{cfg: cfg, lines: newLines()}
+}
+
+// Start implements lifecycle.Part.
+func (g *Gate) Start(context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.group = lifecycle.NewGroup(context.Background())
+	return nil
+}
+
+// Stop implements lifecycle.Part: tokens that are not checked yet never will be.
+func (g *Gate) Stop(ctx context.Context) error {
+	g.mu.Lock()
+	group := g.group
+	g.group, g.lines = nil, newLines()
+	g.mu.Unlock()
+	if group == nil {
+		return nil
+	}
+	return group.Stop(ctx)
+}
+
+// Stats of a gate.
+type Stats struct {
+	UnderWay, Waiting int
+	GaveWay           uint64 // tokens that were refused because too many were to be checked
+	Nameless          uint64 // clients without a token that were let in
+}
+
+// Stats may be called at any time.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Stats{UnderWay: g.under, Waiting: g.lines.n, GaveWay: g.gaveWay.Load(), Nameless: g.nameless.Load()}
+}
+
+var (
+	noToken = code.New(wirev1.Code_CODE_UNAUTHENTICATED, "Hello has no token, and this edge lets nobody in without (--clients-without-token)")
+	stopped = code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
+)
+
+// busy refuses a token for want of room. Not everybody comes back at once.
+func busy() *code.Error {
+	return code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second+rand.N(2*time.Second), "too many tokens are to be checked at this time")
+}
+
+// warnEvery is how often the log tells of clients without a token.
+const warnEvery = 10 * time.Second
+
+// Nameless implements principals.Door.
+func (g *Gate) Nameless() *code.Error {
+	if g.cfg.Nameless == Refuse || g.cfg.Nameless == "" {
+		return noToken
+	}
+	n := g.nameless.Add(1)
+	if now, last := time.Now().Unix(), g.warned.Load(); g.cfg.Nameless == Warn && now-last >= int64(warnEvery.Seconds()) && g.warned.CompareAndSwap(last, now) {
+		g.cfg.Log.Warn("clients come in without a token, and belong to whatever client id they say (--clients-without-token)", "so_far", n)
+	}
+	return nil
+}
+
+// Identify implements principals.Door.
+func (g *Gate) Identify(conn exchange.Conn, from, token string) (who *identity.Principal, why *code.Error, known bool) {
+	if who := g.cfg.Verifier.Known(token); who != nil {
+		return who, nil, true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := asked{conn, token}
+	switch {
+	case g.group == nil:
+		return nil, stopped, true
+	case g.under < g.cfg.UnderWay:
+		g.begin(a)
+		return nil, nil, false
+	}
+	if g.lines.n >= g.cfg.Waiting {
+		other, ok := g.lines.giveWay(from)
+		g.gaveWay.Add(1)
+		if !ok {
+			return nil, busy(), true
+		}
+		g.cfg.Post(other.conn.Loop, exchange.Identified{Conn: other.conn, Why: busy()})
+	}
+	g.lines.push(from, a)
+	return nil, nil, false
+}
+
+// begin checks a token in a goroutine, and after it those that wait, one after the other. The lock
+// is held.
+func (g *Gate) begin(a asked) {
+	g.under++
+	g.group.Go("token", func(ctx context.Context) {
+		for ok := true; ok; a, ok = g.next() {
+			g.check(ctx, a)
+		}
+	})
+}
+
+// next is the next token to check; false: none waits, and the goroutine ends.
+func (g *Gate) next() (asked, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a, ok := g.lines.pop()
+	if !ok {
+		g.under--
+	}
+	return a, ok
+}
+
+func (g *Gate) check(ctx context.Context, a asked) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer := exchange.Identified{Conn: a.conn}
+	who, err := g.cfg.Verifier.Verify(ctx, a.token)
+	if err != nil {
+		answer.Why = code.From(err)
+	} else {
+		answer.Who = who
+	}
+	g.cfg.Post(a.conn.Loop, answer)
+}

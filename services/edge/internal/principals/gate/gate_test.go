@@ -1,0 +1,269 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/leaks"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
+
+// held is a verifier whose answers wait for a word.
+type held struct {
+	began chan string
+	goOn  chan struct{}
+}
+
+func (h *held) Known(token string) *identity.Principal {
+	if token == "known" {
+		return &identity.Principal{User: "ann"}
+	}
+	return nil
+}
+
+func (h *held) Verify(ctx context.Context, token string) (*identity.Principal, error) {
+	h.began <- token
+	select {
+	case <-h.goOn:
+	case <-ctx.Done():
+	}
+	if token == "bad" {
+		return nil, code.New(wirev1.Code_CODE_UNAUTHENTICATED, "bad")
+	}
+	return &identity.Principal{User: token}, nil
+}
+
+type world struct {
+	*Gate
+	*held
+	answers chan exchange.Identified
+}
+
+func newWorld(t *testing.T, cfg Config) *world {
+	w := &world{held: &held{began: make(chan string), goOn: make(chan struct{})}, answers: make(chan exchange.Identified, 100)}
+	cfg.Verifier = w.held
+	cfg.Post = func(_ uint16, e exchange.Event) bool { w.answers <- e.(exchange.Identified); return true }
+	w.Gate = New(cfg)
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for done := make(chan struct{}); ; {
+			go func() { _ = w.Stop(context.Background()); close(done) }()
+			for {
+				select {
+				case <-w.began: // what had its turn
+				case <-done:
+					return
+				}
+			}
+		}
+	})
+	return w
+}
+
+func (w *world) ask(slot int, from, token string) (*identity.Principal, *code.Error, bool) {
+	return w.Identify(exchange.Conn{Slot: uint32(slot)}, from, token)
+}
+
+func TestTokensAreCheckedOffTheLoop(t *testing.T) {
+	w := newWorld(t, Config{})
+	if who, why, known := w.ask(1, "", "known"); !known || why != nil || who.User != "ann" {
+		t.Fatalf("a token that was seen before: %v %v %v", who, why, known)
+	}
+	for i, token := range []string{"bob", "bad"} {
+		if _, _, known := w.ask(i, "a", token); known {
+			t.Fatalf("%s is known", token)
+		}
+		if got := <-w.began; got != token {
+			t.Fatalf("%s is checked", got)
+		}
+		w.goOn <- struct{}{}
+		a := <-w.answers
+		if a.Conn.Slot != uint32(i) || (a.Why == nil) != (token == "bob") || a.Why == nil && a.Who.User != "bob" {
+			t.Errorf("%s: %+v", token, a)
+		}
+	}
+}
+
+// Who shows very many tokens waits for itself, and gives way where there is no room.
+func TestAddressesTakeTurns(t *testing.T) {
+	w := newWorld(t, Config{UnderWay: 1, Waiting: 4})
+	slot := 0
+	ask := func(from string) (refused bool) {
+		slot++
+		_, why, known := w.ask(slot, from, fmt.Sprint(from, slot))
+		if known && why.Code != wirev1.Code_CODE_OVERLOADED {
+			t.Fatalf("%v", why)
+		}
+		return known
+	}
+	ask("flood")
+	if got := <-w.began; got != "flood1" {
+		t.Fatal(got)
+	}
+	for range 4 {
+		if ask("flood") {
+			t.Fatal("there is room")
+		}
+	}
+	if !ask("flood") {
+		t.Error("the flood gets more than there is room for")
+	}
+	if ask("ann") {
+		t.Error("an address that has none is refused for one that has all")
+	}
+	if a := <-w.answers; a.Conn.Slot != 5 || a.Why == nil || a.Why.RetryAfter == 0 {
+		t.Errorf("another gave way: %+v", a)
+	}
+	if s := w.Stats(); s.UnderWay != 1 || s.Waiting != 4 || s.GaveWay != 2 {
+		t.Errorf("%+v", s)
+	}
+	var order []string
+	for range 4 {
+		w.goOn <- struct{}{}
+		order = append(order, <-w.began)
+	}
+	if want := []string{"flood2", "ann7", "flood3", "flood4"}; !slices.Equal(order, want) {
+		t.Errorf("checked were %v, want %v", order, want)
+	}
+	w.goOn <- struct{}{}
+}
+
+func TestClientsWithoutAToken(t *testing.T) {
+	for mode, want := range map[Nameless]bool{"": false, Refuse: false, Warn: true, Accept: true} {
+		g := New(Config{Nameless: mode})
+		why := g.Nameless()
+		if in := why == nil; in != want || !in && why.Code != wirev1.Code_CODE_UNAUTHENTICATED {
+			t.Errorf("%q: %v", mode, why)
+		}
+		if n := g.Stats().Nameless; (n == 1) != want {
+			t.Errorf("%q: %d are counted", mode, n)
+		}
+	}
+}
+
+func TestAGateThatStopsTakesNothing(t *testing.T) {
+	g := New(Config{Verifier: &held{}})
+	if _, why, known := g.Identify(exchange.Conn{}, "", "x"); !known || why.Code != wirev1.Code_CODE_DRAINING {
+		t.Errorf("%v", why)
+	}
+	if err := g.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Lines lose none and double none, in whatever order they come, go and give way.
+func TestLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, next := newLines(), 0
+		want := map[string][]uint32{}
+		count := func() (n int) {
+			for _, l := range want {
+				n += len(l)
+			}
+			return n
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			from := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "from")
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0, 1:
+				next++
+				s.push(from, asked{conn: exchange.Conn{Slot: uint32(next)}, token: from})
+				want[from] = append(want[from], uint32(next))
+			case 2:
+				a, ok := s.pop()
+				if ok != (count() > 0) {
+					t.Fatalf("pop says %v of %d", ok, count())
+				}
+				if l := want[a.token]; ok {
+					if l[0] != a.conn.Slot {
+						t.Fatalf("%d comes before %d", a.conn.Slot, l[0])
+					}
+					want[a.token] = l[1:]
+				}
+			default:
+				most := 0
+				for _, l := range want {
+					most = max(most, len(l))
+				}
+				a, ok := s.giveWay(from)
+				if ok != (most > len(want[from])+1) {
+					t.Fatalf("%v gives way to %d, the most is %d", ok, len(want[from]), most)
+				}
+				if l := want[a.token]; ok {
+					if len(l) != most || l[len(l)-1] != a.conn.Slot {
+						t.Fatalf("the last of another gave way")
+					}
+					want[a.token] = l[:len(l)-1]
+				}
+			}
+			if s.n != count() || len(s.of) != s.order.Len() {
+				t.Fatalf("%d wait, want %d; %d lines, %d in order", s.n, count(), len(s.of), s.order.Len())
+			}
+		}
+	})
+}
+
+// Very many at once, from many goroutines as loops are: each is answered once.
+func TestEachIsAnsweredOnce(t *testing.T) {
+	const loops, each = 4, 500
+	var mu sync.Mutex
+	got := map[exchange.Conn]int{}
+	all := make(chan struct{}, loops*each)
+	g := New(Config{Verifier: at{}, UnderWay: 8, Waiting: 100, Post: func(_ uint16, e exchange.Event) bool {
+		mu.Lock()
+		got[e.(exchange.Identified).Conn]++
+		mu.Unlock()
+		all <- struct{}{}
+		return true
+	}})
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var askers sync.WaitGroup
+	for loop := range loops {
+		askers.Go(func() {
+			for i := range each {
+				conn := exchange.Conn{Loop: uint16(loop), Slot: uint32(i)}
+				if _, why, known := g.Identify(conn, fmt.Sprint(i%7), "x"); known {
+					g.cfg.Post(0, exchange.Identified{Conn: conn, Why: why})
+				}
+			}
+		})
+	}
+	askers.Wait()
+	for range loops * each {
+		<-all
+	}
+	if err := g.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for conn, n := range got {
+		if n != 1 {
+			t.Fatalf("%v is answered %d times", conn, n)
+		}
+	}
+	if s := g.Stats(); len(got) != loops*each || s.UnderWay != 0 || s.Waiting != 0 {
+		t.Fatalf("%d are answered; %+v", len(got), s)
+	}
+}
+
+// at answers at once.
+type at struct{}
+
+func (at) Known(string) *identity.Principal { return nil }
+func (at) Verify(context.Context, string) (*identity.Principal, error) {
+	return &identity.Principal{User: "ann"}, nil
+}

@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
+	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/backend"
+	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/wireclient"
+)
+
+// guarded is a mesh whose edges let in those with a token of the issuer.
+func guarded(t *testing.T, o harness.Options) (*harness.Mesh, *tokentest.Issuer) {
+	t.Helper()
+	is := tokentest.New(t)
+	file := is.File(t)
+	o.Change = func(s *inprocess.Settings) {
+		for i := range s.Edges {
+			s.Edges[i].Open, s.Edges[i].Issuers, s.Edges[i].OutboundAllow = false, file, []string{"127.0.0.1"}
+		}
+	}
+	return harness.Start(t, o), is
+}
+
+// comeIn says Hello, and is welcomed, or refused. A refusal for a while is no answer yet.
+func comeIn(t *testing.T, m *harness.Mesh, hello *wirev1.Hello) (*wireclient.Client, wirev1.Code) {
+	t.Helper()
+	hello.Version = 1
+	for deadline := time.Now().Add(patient); ; {
+		c := wireclient.Dial(t, m.EdgeAddr())
+		c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
+		ft, body, err := c.Next(patient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wireclient.Frame(ft, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		no, refused := got.(*wirev1.Error)
+		if !refused {
+			return c, wirev1.Code_CODE_OK
+		}
+		c.Close()
+		if no.GetRetryAfterMs() == 0 || time.Now().After(deadline) {
+			return nil, no.GetCode()
+		}
+		timer := time.NewTimer(time.Duration(no.GetRetryAfterMs()) * time.Millisecond)
+		<-timer.C
+	}
+}
+
+// Over real sockets, with keys fetched by HTTP: who shows what gets in or not, and what is whose.
+func TestClientsProveWhoTheyAre(t *testing.T) {
+	t.Parallel()
+	m, is := guarded(t, harness.Options{})
+	putNamespace(t, m, "room", &pushmeshv1.Policy{Durable: true, ClientPublish: true})
+	other := tokentest.New(t)
+	past := time.Now().Add(-time.Hour).Unix()
+	for what, c := range map[string]struct {
+		token string
+		want  wirev1.Code
+	}{
+		"none":             {"", wirev1.Code_CODE_UNAUTHENTICATED},
+		"garbage":          {"garbage", wirev1.Code_CODE_UNAUTHENTICATED},
+		"good":             {is.Token("ann", nil), wirev1.Code_CODE_OK},
+		"expired":          {is.Token("ann", map[string]any{"exp": past}), wirev1.Code_CODE_TOKEN_EXPIRED},
+		"another audience": {is.Token("ann", map[string]any{"aud": "billing"}), wirev1.Code_CODE_UNAUTHENTICATED},
+		"another issuer":   {other.Token("ann", nil), wirev1.Code_CODE_UNAUTHENTICATED},
+		"forged":           {other.Token("ann", map[string]any{"iss": is.URL}), wirev1.Code_CODE_UNAUTHENTICATED},
+		"another client":   {is.Token("ann", map[string]any{"pm_client": "{user}-*"}), wirev1.Code_CODE_FORBIDDEN},
+		"no user":          {is.Token("", nil), wirev1.Code_CODE_UNAUTHENTICATED},
+		"two levels":       {is.Token("ann/x", nil), wirev1.Code_CODE_UNAUTHENTICATED},
+		"9 KiB":            {strings.Repeat("x", 9<<10), wirev1.Code_CODE_UNAUTHENTICATED},
+		"13 KiB":           {strings.Repeat("x", 13<<10), wirev1.Code_CODE_FRAME_TOO_LARGE},
+	} {
+		if got, is := comeIn(t, m, &wirev1.Hello{Token: c.token, ClientId: "phone"}); is != c.want {
+			t.Errorf("%s: %v, want %v", what, is, c.want)
+		} else if got != nil {
+			got.Close()
+		}
+	}
+
+	grants := map[string]any{"pm_sub": []string{"room/+/chat"}, "pm_pub": []string{"room/1/chat"}}
+	ann, _ := comeIn(t, m, &wirev1.Hello{Token: is.Token("ann", grants), ClientId: "phone", Session: "s"})
+	ann.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1/chat"})
+	ann.Subscribe(&wirev1.Subscribe{Id: 2, Filter: "user/ann/#"})
+	for i, filter := range []string{"room/#", "user/bob/inbox", "user/+/inbox", "#", "$dead/#"} {
+		ann.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(10 + i), Filter: filter})
+		if no := ann.Error(); no.GetCode() != wirev1.Code_CODE_FORBIDDEN || !strings.Contains(no.GetMessage(), "default-deny") {
+			t.Errorf("%s: %v", filter, no)
+		}
+	}
+	ann.Send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: 30, Topic: "room/2/chat", Payload: []byte("no")})
+	if no := ann.Error(); no.GetCode() != wirev1.Code_CODE_FORBIDDEN || no.GetRef() != 30 {
+		t.Errorf("a publish that is not granted: %v", no)
+	}
+	worker, _ := backend.Open(t, m.Router(t), &wirev1.Hello{ClientId: "worker"}, false)
+	worker.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1/chat"})
+	ann.Send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Topic: "room/1/chat", Payload: []byte("hi")})
+	if msg := worker.Message(); msg.GetFrom() != "ann" || string(msg.GetPayload()) != "hi" {
+		t.Errorf("a backend got %v", msg)
+	}
+	m.Publish(t, "user/ann/inbox", "for ann")
+	m.Publish(t, "user/bob/inbox", "for bob")
+	m.Publish(t, "room/1/chat", "for all")
+	want := map[string]bool{"hi": true, "for ann": true, "for all": true}
+	for len(want) > 0 {
+		msg := ann.Message()
+		if !want[string(msg.GetPayload())] {
+			t.Fatalf("ann got %v, and is owed %v", msg, want)
+		}
+		delete(want, string(msg.GetPayload()))
+	}
+	// Bob says that he is ann's phone, and has what is his alone.
+	bob, _ := comeIn(t, m, &wirev1.Hello{Token: is.Token("bob", grants), ClientId: "phone", Session: "s"})
+	bob.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "user/ann/#"})
+	if no := bob.Error(); no.GetCode() != wirev1.Code_CODE_FORBIDDEN {
+		t.Errorf("bob has what is ann's: %v", no)
+	}
+	m.Publish(t, "room/1/chat", "ann is here still")
+	if msg := ann.Message(); string(msg.GetPayload()) != "ann is here still" {
+		t.Errorf("ann got %v", msg)
+	}
+}
+
+// The issuer changes its keys under connections that stay; tokens of the new key are taken at once,
+// those of a key that is gone are not.
+func TestKeysAreRotatedUnderConnections(t *testing.T) {
+	t.Parallel()
+	m, is := guarded(t, harness.Options{Edges: 2})
+	const connections = 200
+	grants := map[string]any{"pm_sub": "room/#"}
+	var all []*wireclient.Client
+	before := is.Token("ann", grants)
+	for i := range connections {
+		token := before
+		if i%2 == 1 {
+			token = is.Token(fmt.Sprint("user-", i), grants)
+		}
+		c, code := comeIn(t, m, &wirev1.Hello{Token: token})
+		if code != wirev1.Code_CODE_OK {
+			t.Fatal(code)
+		}
+		c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
+		all = append(all, c)
+	}
+	is.Rotate()
+	if c, code := comeIn(t, m, &wirev1.Hello{Token: is.Token("ann", grants)}); code != wirev1.Code_CODE_OK {
+		t.Fatalf("a token of the new key: %v", code)
+	} else {
+		c.Close()
+	}
+	if is.Fetches() > 4 {
+		t.Errorf("the keys were fetched %d times by two edges", is.Fetches())
+	}
+	m.Publish(t, "room/1", "still here")
+	for i, c := range all {
+		if msg := c.Message(); string(msg.GetPayload()) != "still here" {
+			t.Fatalf("connection %d got %v", i, msg)
+		}
+	}
+}
+
+// The client asks for a new token where the edge closes it because the old one ends, and goes on
+// with the same session: nothing is lost.
+func TestASubscriberWithTokens(t *testing.T) {
+	t.Parallel()
+	m, is := guarded(t, harness.Options{})
+	putNamespace(t, m, "jobs", &pushmeshv1.Policy{Durable: true})
+	var tokens atomic.Int64
+	got := make(chan string, 100)
+	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.EdgeAddrs, ClientID: "phone", Session: "s", Token: func(context.Context) (string, error) {
+		// the first ones are over soon: with 30 s of leeway, and up to a tenth of it earlier
+		life := int64(-27)
+		if tokens.Add(1) > 2 {
+			life = 3600
+		}
+		return is.Token("ann", map[string]any{"exp": time.Now().Unix() + life, "pm_sub": "jobs/#", "jti": fmt.Sprint(tokens.Load())}), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Close() }()
+	if _, err := sub.Subscribe(t.Context(), "jobs/a", func(_ context.Context, d *pushmesh.Delivery) error {
+		got <- string(d.Payload)
+		return nil
+	}, pushmesh.WithAck()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sub.Subscribe(t.Context(), "other/a", func(context.Context, *pushmesh.Delivery) error { return nil }); pushmesh.CodeOf(err) != wirev1.Code_CODE_FORBIDDEN {
+		t.Errorf("what is not granted: %v", err)
+	}
+	for i, deadline := 0, time.Now().Add(patient); tokens.Load() < 3; i++ {
+		m.Publish(t, "jobs/a", fmt.Sprint(i))
+		if msg := <-got; msg != fmt.Sprint(i) {
+			t.Fatalf("got %s, want %d", msg, i)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tokens were asked for", tokens.Load())
+		}
+	}
+	refused, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.EdgeAddrs, Token: func(context.Context) (string, error) { return "forged", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-refused.Done():
+		if pushmesh.CodeOf(refused.Err()) != wirev1.Code_CODE_UNAUTHENTICATED {
+			t.Errorf("a forged token ended with %v", refused.Err())
+		}
+	case <-time.After(patient):
+		t.Error("a forged token is shown again and again")
+	}
+	if err := refused.Close(); err != nil && !errors.Is(err, context.Canceled) && pushmesh.CodeOf(err) != wirev1.Code_CODE_UNAUTHENTICATED {
+		t.Error(err)
+	}
+}
