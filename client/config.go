@@ -29,7 +29,9 @@ type SubscriberConfig struct {
 	// SessionTTL is how long the session lives without a connection, in whole seconds, rounded up;
 	// 0: the mesh's default.
 	SessionTTL time.Duration
-	// Token proves who this is; asked for before every connection.
+	// Token proves who this is; it is called before every connection, within DialTimeout, and its
+	// error counts as an attempt that failed. After TOKEN_EXPIRED it is called again: a Hello that
+	// is refused so twice in a row ends the subscriber, and UNAUTHENTICATED does at once.
 	Token func(context.Context) (string, error)
 	// ReceiveWindow is the most un-ACKed messages on the connection; 0: 256.
 	ReceiveWindow int

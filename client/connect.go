@@ -51,16 +51,19 @@ func (s *Subscriber) run() {
 	route := reconnect.NewRoute(s.cfg.Addrs, s.cfg.lookup)
 	wait := reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff}
 	var ghost ghost
+	expired := false // a Hello was refused for its token's time since the last Welcome
 	for s.ctx.Err() == nil {
 		l, err := s.open(s.ctx, route.Next(s.ctx))
+		welcomed := err == nil
 		if err != nil {
 			s.failed(err)
 			if s.cfg.OnConnectFailed != nil && s.ctx.Err() == nil {
 				s.cfg.OnConnectFailed(err)
 			}
 		}
-		if err == nil {
+		if welcomed {
 			began := time.Now()
+			expired = false
 			route.Found()
 			err = s.serve(l)
 			s.failed(err)
@@ -70,11 +73,21 @@ func (s *Subscriber) run() {
 			if s.cfg.OnDisconnect != nil && s.ctx.Err() == nil {
 				s.cfg.OnDisconnect(err)
 			}
-		} else if ghost.left(err); s.final(err) == nil && !route.Round() && !asked(err) {
-			continue // another address may do at once
 		}
-		if final := s.final(err); final != nil && !ghost.took(final) {
-			s.finish(final)
+		refusal := s.final(err)
+		if !welcomed && CodeOf(err) == wirev1.Code_CODE_TOKEN_EXPIRED {
+			if expired {
+				errors.As(err, &refusal)
+			}
+			expired = true
+		}
+		if !welcomed {
+			if ghost.left(err); refusal == nil && !route.Round() && !asked(err) {
+				continue // another address may do at once
+			}
+		}
+		if refusal != nil && !ghost.took(refusal) {
+			s.finish(refusal)
 			return
 		}
 		var away *goAway
@@ -253,15 +266,15 @@ func (s *Subscriber) finish(err error) {
 	s.changed.Broadcast()
 }
 
-// final is the refusal in err that trying again can't help; nil where it can.
+// final is the refusal in err that trying again can't help; nil where it can, as it can with
+// another token.
 func (s *Subscriber) final(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) || e.Retryable() || e.Code == wirev1.Code_CODE_OK {
 		return nil
 	}
-	renew := e.Code == wirev1.Code_CODE_UNAUTHENTICATED || e.Code == wirev1.Code_CODE_TOKEN_EXPIRED
-	if renew && s.cfg.Token != nil {
-		return nil // the next connection asks for a fresh one
+	if e.Code == wirev1.Code_CODE_TOKEN_EXPIRED && s.cfg.Token != nil {
+		return nil
 	}
 	return e
 }

@@ -3,6 +3,7 @@ package pushmesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 )
 
 // Which ends of a connection end the subscriber: those that trying again can't help. With a Token,
-// that it is not good any more is no such end.
+// that its time is over is no such end.
 func TestWhatEndsASubscriber(t *testing.T) {
 	token := func(context.Context) (string, error) { return "t", nil }
 	for _, x := range []struct {
@@ -25,7 +26,7 @@ func TestWhatEndsASubscriber(t *testing.T) {
 		{wirev1.Code_CODE_FORBIDDEN, token, true},
 		{wirev1.Code_CODE_UNAUTHENTICATED, nil, true},
 		{wirev1.Code_CODE_TOKEN_EXPIRED, nil, true},
-		{wirev1.Code_CODE_UNAUTHENTICATED, token, false},
+		{wirev1.Code_CODE_UNAUTHENTICATED, token, true},
 		{wirev1.Code_CODE_TOKEN_EXPIRED, token, false},
 		{wirev1.Code_CODE_UNAVAILABLE, nil, false},
 		{wirev1.Code_CODE_OK, nil, false},
@@ -67,7 +68,62 @@ func TestATokenThatComesLater(t *testing.T) {
 	})
 }
 
-// A Hello may have 4 KiB. One more byte, of which an edge would say nothing but that it is too
+// A token whose time is over is asked for again, for each connection that ended so; a Hello that is
+// refused so a second time in a row ends the subscriber, and one that is not believed at once.
+func TestExpiredTokens(t *testing.T) {
+	const expired, bad = wirev1.Code_CODE_TOKEN_EXPIRED, wirev1.Code_CODE_UNAUTHENTICATED
+	const welcome, away = wirev1.Code_CODE_OK, wirev1.Code_CODE_UNAVAILABLE
+	for _, x := range []struct {
+		answers []Code // to each Hello
+		ends    Code   // after the last one; OK: it goes on
+	}{
+		{[]Code{bad}, bad},
+		{[]Code{expired, bad}, bad},
+		{[]Code{expired, expired}, expired},
+		{[]Code{expired, away, expired}, expired},
+		{[]Code{expired, welcome}, welcome},
+		{[]Code{expired, welcome, expired, welcome, expired, welcome}, welcome},
+		{[]Code{welcome, welcome, expired, welcome}, welcome}, // those welcomed end for their token
+		{[]Code{welcome, expired, expired}, expired},
+	} {
+		for _, addrs := range [][]string{{"edge"}, {"edge", "other"}} {
+			synctest.Test(t, func(t *testing.T) {
+				e, asked := newPipeEdge(t), 0
+				s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: addrs, Token: func(context.Context) (string, error) {
+					asked++
+					return fmt.Sprint("token ", asked), nil
+				}})
+				for i, answer := range x.answers {
+					c, hello := e.accept()
+					if want := fmt.Sprint("token ", i+1); hello.GetToken() != want {
+						t.Fatalf("%v: connection %d comes with %q, want %q", x.answers, i, hello.GetToken(), want)
+					}
+					if answer == welcome {
+						c.send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Version: 1, HeartbeatMs: 30_000})
+						if answer = expired; i == len(x.answers)-1 {
+							break
+						}
+					}
+					c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: answer, Message: "why"})
+				}
+				pass(time.Minute)
+				select {
+				case <-s.Done():
+					if x.ends == welcome || CodeOf(s.Err()) != x.ends {
+						t.Errorf("%v ended it with %v", x.answers, s.Err())
+					}
+				default:
+					if x.ends != welcome {
+						t.Errorf("%v does not end it", x.answers)
+					}
+				}
+				e.nobodyDials()
+			})
+		}
+	}
+}
+
+// A Hello may have 12 KiB. One more byte, of which an edge would say nothing but that it is too
 // long, ends the subscriber with what helps.
 func TestTheLongestHello(t *testing.T) {
 	size := 0

@@ -24,7 +24,8 @@ type ProducerConfig struct {
 	// when it fails. A name counts as many times as it has addresses, which are looked up again for
 	// every round; what gRPC has a scheme for ("unix:…", "dns:///…") is gRPC's matter.
 	Addrs []string
-	// DialOptions of gRPC; none: plaintext.
+	// DialOptions of gRPC; none: plaintext. TLS is grpc.WithTransportCredentials with
+	// credentials.NewTLS: the certificate must be for the host in Addrs.
 	DialOptions []grpc.DialOption
 	// Window is the most messages unanswered; the router may allow fewer. 0: what the router
 	// allows.

@@ -28,21 +28,36 @@ def matches(filter, topic):
 
 
 class Client:
-    def __init__(self, address, client_id, timeout=10.0):
-        self.address, self.client_id, self.timeout = address, client_id, timeout
+    def __init__(self, address, client_id, timeout=10.0, token=None):
+        """token returns what proves who this is; it is called for every connection."""
+        self.address, self.client_id, self.timeout, self.token = address, client_id, timeout, token
         self.positions = {}  # topic: (epoch, highest seq had or given up)
         self.inbox = []  # Messages that came while an answer was awaited
         self.last_rtt_us = 0
         self.next_id = 1
 
     def connect(self):
+        """Connects and returns Welcome. A token whose time is over is asked for once more."""
+        try:
+            return self.greet()
+        except Refused as refused:
+            self.close()
+            if self.token is None or refused.fault["code"] != frames.TOKEN_EXPIRED:
+                raise
+        return self.greet()
+
+    def greet(self):
+        fields = {"token": self.token()} if self.token else {}
+        self.open()
+        self.next_id = 1
+        self.last_rtt_us = 0  # of another connection
+        self.send(frames.HELLO, version=1, client_id=self.client_id, agent="pyclient", **fields)
+        return self.wait(frames.WELCOME)
+
+    def open(self):
         host, port = self.address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), self.timeout)
         self.stream = self.socket.makefile("rb")
-        self.next_id = 1
-        self.last_rtt_us = 0  # of another connection
-        self.send(frames.HELLO, version=1, client_id=self.client_id, agent="pyclient")
-        return self.wait(frames.WELCOME)
 
     def close(self):
         self.stream.close()

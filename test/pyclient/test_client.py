@@ -72,6 +72,38 @@ class Positions(unittest.TestCase):
             client.subscribe("a//b")
 
 
+class Tokens(unittest.TestCase):
+    """What connects again after each of an edge's answers to Hello, and with which tokens."""
+
+    def connect(self, *answers, tokens=("a", "b", "c")):
+        class Connecting(Scripted):
+            def open(self):
+                self.stream = io.BytesIO(answers[len(self.sent)])
+
+            def close(self):
+                self.stream.close()
+
+        asked = iter(tokens)
+        client = Connecting()
+        client.token = (lambda: next(asked)) if tokens else None
+        try:
+            client.connect()
+            fault = None
+        except Refused as refused:
+            fault = refused.fault["code"]
+        return fault, [fields.get("token") for kind, fields in client.sent if kind == frames.HELLO]
+
+    def test_an_expired_token_is_asked_for_once_more(self):
+        welcome = frames.frame(frames.WELCOME, version=1)
+        expired, bad = (frames.frame(frames.ERROR, code=c) for c in (frames.TOKEN_EXPIRED, frames.UNAUTHENTICATED))
+        self.assertEqual(self.connect(welcome), (None, ["a"]))
+        self.assertEqual(self.connect(expired, welcome), (None, ["a", "b"]))
+        self.assertEqual(self.connect(expired, expired, welcome), (frames.TOKEN_EXPIRED, ["a", "b"]))
+        self.assertEqual(self.connect(expired, bad, welcome), (frames.UNAUTHENTICATED, ["a", "b"]))
+        self.assertEqual(self.connect(bad, welcome), (frames.UNAUTHENTICATED, ["a"]))
+        self.assertEqual(self.connect(expired, welcome, tokens=()), (frames.TOKEN_EXPIRED, [None]))
+
+
 class Claims(unittest.TestCase):
     def script(self, *states):
         return Claim(Scripted(*(frames.frame(frames.CLAIM_STATE, resource="r", **s) for s in states)), "r")
