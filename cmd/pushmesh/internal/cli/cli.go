@@ -13,7 +13,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/auth"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/contexts"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/dlq"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/namespaces"
@@ -31,16 +33,21 @@ const description = `Deliver messages from backends to very many connected clien
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout (sub --count not reached within --timeout),
 4 the claim is not held (claim).
-Addresses come from --router and --edge, or from PUSHMESH_ROUTER and PUSHMESH_EDGE.`
+Addresses come from --router and --edge, from PUSHMESH_ROUTER and PUSHMESH_EDGE, or from a context
+(pushmesh context --help); the flags of TLS from PUSHMESH_TLS, PUSHMESH_TLS_CA, PUSHMESH_TLS_SERVER_NAME,
+PUSHMESH_TLS_CERT and PUSHMESH_TLS_KEY.`
 
 // grammar is every subcommand. Its tags are the help texts.
 type grammar struct {
+	contexts.Flag
 	Dev        develop.Dev        `cmd:"" help:"Run a whole mesh in this process: all four tiers, NATS and a database."`
 	Pub        publish.Command    `cmd:"" help:"Publish a message, or one message for each line of the input."`
 	Cancel     publish.Cancel     `cmd:"" help:"Withdraw scheduled messages."`
 	Sub        subscribe.Command  `cmd:"" help:"Subscribe, and print each message that arrives."`
 	History    subscribe.History  `cmd:"" help:"Print the messages in a durable topic's log."`
 	Claim      claims.Command     `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
+	Auth       auth.Command       `cmd:"" help:"Explain tokens, and what their users may do."`
+	Context    contexts.Command   `cmd:"" help:"Keep how to connect to meshes under names, and choose one."`
 	Namespace  namespaces.Command `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
 	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
 	Dlq        dlq.Command        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions or groups gave up."`
@@ -71,11 +78,12 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 func run(ctx context.Context, args []string, stdio cmdline.IO) error {
 	helped := false
 	var g grammar
+	fromContext := contexts.NewResolver()
 	parser, err := kong.New(&g, append(cmdline.Mappers(),
 		kong.Name("pushmesh"), kong.Description(description),
 		kong.Writers(stdio.Out, stdio.Err), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.UsageOnError())...)
+		kong.UsageOnError(), kong.Resolvers(fromContext))...)
 	if err != nil {
 		return fmt.Errorf("grammar: %w", err)
 	}
@@ -91,6 +99,9 @@ func run(ctx context.Context, args []string, stdio cmdline.IO) error {
 	}
 	if err != nil {
 		return &settings.UsageError{Err: misread(err)}
+	}
+	if err := fromContext.Err(command); err != nil {
+		return err
 	}
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer release()

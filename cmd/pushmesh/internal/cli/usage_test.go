@@ -46,6 +46,15 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"sub", "a", "--session", "s"}, 2, "--client-id"},
 		{[]string{"sub", "a", "--from", "session"}, 2, "--session"},
 		{[]string{"sub", "a", "--format", "xml"}, 2, "--format"},
+		{[]string{"context", "use", "nowhere"}, 2, "there is no context"},
+		{[]string{"sub", "a", "--context", "nowhere"}, 2, "there is no context"},
+		{[]string{"pub", "a", "x", "--router", "127.0.0.1:1", "--context", "nowhere"}, 2, "there is no context"},
+		{[]string{"auth", "explain", "--user", "ann", "--context", "nowhere"}, 2, "--context has no effect here"},
+		{[]string{"auth", "explain"}, 2, "--token-file"},
+		{[]string{"sub", "a", "--token-file", "/does/not/exist"}, 2, "--token-file: open /does/not/exist"},
+		{[]string{"sub", "a", "--token-file", bad + "/"}, 2, "--token-file"},
+		{[]string{"replay", bad, "--token-file", "/does/not/exist"}, 2, "--token-file"},
+		{[]string{"doctor", "--token-file", "-"}, 2, "--token-file: standard input has no token in it"},
 		{[]string{"namespace", "put", "a", "--overflow", "explode"}, 2, "--overflow"},
 		{[]string{"pub", "a", "x", "--deliver-at", "tomorrow"}, 2, "--deliver-at"},
 		{[]string{"pub", "a", "x", "--delay", "1h", "--deliver-at", "2030-01-01T00:00:00Z"}, 2, "exclude each other"},
@@ -190,7 +199,7 @@ func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
 		"dev", "pub", "sub", "history", "rank", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
 		"namespace put", "namespace set", "namespace get", "namespace list", "namespace delete", "model put", "model list", "model delete", "model rollback",
-		"session set-profile",
+		"session set-profile", "auth explain", "context add",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)
 		if !strings.Contains(out, "    pushmesh "+name) && !strings.Contains(out, "make "+name) {

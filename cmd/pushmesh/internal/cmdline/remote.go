@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/survey"
@@ -19,9 +18,22 @@ import (
 // CallTimeout bounds one call to a router.
 const CallTimeout = 15 * time.Second
 
-// RouterFlag is the flag of commands that call a router.
+// RouterFlag is the flags of commands that call a router.
 type RouterFlag struct {
 	Router []string `env:"PUSHMESH_ROUTER" default:"127.0.0.1:7401" placeholder:"HOST:PORT" help:"Routers, separated by commas (${default})."`
+	TLSFlags
+}
+
+// DialOptions check the flags, and are for every connection to a router.
+func (f RouterFlag) DialOptions() ([]grpc.DialOption, error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	creds, err := f.Credentials()
+	if err != nil {
+		return nil, err
+	}
+	return []grpc.DialOption{grpc.WithTransportCredentials(creds)}, nil
 }
 
 // EdgeFlag is the flag of commands that connect to an edge.
@@ -31,11 +43,12 @@ type EdgeFlag struct {
 
 // Dial makes a connection to the first router.
 func (f RouterFlag) Dial() (*grpc.ClientConn, error) {
-	if err := f.Check(); err != nil {
+	options, err := f.DialOptions()
+	if err != nil {
 		return nil, err
 	}
 	addr := f.Router[0]
-	conn, err := grpc.NewClient(addr, append(plainFaults(addr), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(addr, append(plainFaults(addr), options...)...)
 	if err != nil {
 		return nil, Usage("--router %s: %v", addr, err)
 	}

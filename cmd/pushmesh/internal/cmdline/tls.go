@@ -7,24 +7,27 @@ import (
 	"net"
 	"os"
 
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// TLSFlags say how to reach edges with TLS.
+// TLSFlags say how to reach routers and edges with TLS.
 type TLSFlags struct {
-	TLS           bool   `name:"tls" help:"Connect to edges with TLS, and trust the system's certificates."`
-	TLSCA         string `name:"tls-ca" placeholder:"FILE" help:"Connect with TLS, and trust only these certificates (PEM)."`
-	TLSServerName string `name:"tls-server-name" placeholder:"NAME" help:"Connect with TLS, and expect this name in the edge's certificate; by default the host of --edge."`
-	TLSCert       string `name:"tls-cert" placeholder:"FILE" help:"Connect with TLS, and present this certificate (PEM); needs --tls-key."`
-	TLSKey        string `name:"tls-key" placeholder:"FILE" help:"Key of --tls-cert (PEM)."`
+	TLS           bool   `name:"tls" env:"PUSHMESH_TLS" help:"Connect with TLS, and trust the system's certificates."`
+	TLSCA         string `name:"tls-ca" env:"PUSHMESH_TLS_CA" placeholder:"FILE" help:"Connect with TLS, and trust only these certificates (PEM)."`
+	TLSServerName string `name:"tls-server-name" env:"PUSHMESH_TLS_SERVER_NAME" placeholder:"NAME" help:"Connect with TLS, and expect this name in the server's certificate; by default the host that is connected to."`
+	TLSCert       string `name:"tls-cert" env:"PUSHMESH_TLS_CERT" placeholder:"FILE" help:"Connect with TLS, and present this certificate (PEM); needs --tls-key."`
+	TLSKey        string `name:"tls-key" env:"PUSHMESH_TLS_KEY" placeholder:"FILE" help:"Key of --tls-cert (PEM)."`
 }
 
-// config of TLS; nil where no flag asks for it.
-func (f *TLSFlags) config() (*tls.Config, error) {
+// config of TLS for a protocol; nil where no flag asks for TLS.
+func (f *TLSFlags) config(protocol string) (*tls.Config, error) {
 	if *f == (TLSFlags{}) {
 		return nil, nil
 	}
-	cfg := &tls.Config{ServerName: f.TLSServerName, NextProtos: []string{wire.ALPN}, MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{ServerName: f.TLSServerName, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12}
 	if f.TLSCA != "" {
 		pem, err := os.ReadFile(f.TLSCA)
 		if err != nil {
@@ -44,9 +47,21 @@ func (f *TLSFlags) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
+// Credentials reach routers as the flags say.
+func (f *TLSFlags) Credentials() (credentials.TransportCredentials, error) {
+	cfg, err := f.config("h2")
+	switch {
+	case err != nil:
+		return nil, err
+	case cfg == nil:
+		return insecure.NewCredentials(), nil
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
 // Dialer reaches edges as the flags say.
 func (f *TLSFlags) Dialer() (func(ctx context.Context, addr string) (net.Conn, error), error) {
-	cfg, err := f.config()
+	cfg, err := f.config(wire.ALPN)
 	if err != nil {
 		return nil, err
 	}

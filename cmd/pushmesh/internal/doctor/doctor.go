@@ -21,6 +21,10 @@ import (
 type Config struct {
 	// Routers to begin with.
 	Routers []string
+	// Token for edges, called for each connection; nil: none.
+	Token func(context.Context) (string, error)
+	// Dial is how routers are reached.
+	Dial []grpc.DialOption
 	// Skew is how far clocks may be apart before it is worth a word.
 	Skew time.Duration
 	// Patience with an answer to one question.
@@ -53,7 +57,7 @@ func (s *seen) name() string {
 func Examine(ctx context.Context, c Config) *Report {
 	r := &Report{}
 	defer r.conclude()
-	s, err := survey.New(c.Routers)
+	s, err := survey.New(c.Routers, c.dial(pushmeshv1.Tier_TIER_ROUTER)...)
 	if err != nil {
 		r.add(Fail, "mesh", strings.Join(c.Routers, ","), err.Error(), "give routers as --router HOST:PORT")
 		return r
@@ -66,10 +70,10 @@ func Examine(ctx context.Context, c Config) *Report {
 			"or of health (7481)? UNIMPLEMENTED is what another tier's port answers, or a router older than MeshService")
 		return r
 	}
-	all := look(ctx, s, found.GetNodes(), c.Patience)
+	all := look(ctx, s, found.GetNodes(), c)
 	checkTiers(r, found)
 	checkGiven(ctx, r, c, found.GetNodes())
-	checkViews(ctx, r, all, c.Patience)
+	checkViews(ctx, r, all, c)
 	checkReach(r, all)
 	checkReady(r, all)
 	checkVersions(r, all)
@@ -78,13 +82,13 @@ func Examine(ctx context.Context, c Config) *Report {
 	checkNATS(r, all)
 	checkPostgres(r, inspect(ctx, all, c.Patience))
 	if c.Probe {
-		probe(ctx, r, all, c.Patience, c.Arrive)
+		probe(ctx, r, all, c)
 	}
 	return r
 }
 
 // look asks every node what it can be asked.
-func look(ctx context.Context, s *survey.Survey, nodes []*pushmeshv1.Node, patience time.Duration) []*seen {
+func look(ctx context.Context, s *survey.Survey, nodes []*pushmeshv1.Node, c Config) []*seen {
 	all := make([]*seen, len(nodes))
 	survey.Each(nodes, func(i int, n *pushmeshv1.Node) {
 		o := &seen{node: n}
@@ -103,9 +107,9 @@ func look(ctx context.Context, s *survey.Survey, nodes []*pushmeshv1.Node, patie
 		})
 		began := time.Now()
 		if n.GetTier() == pushmeshv1.Tier_TIER_EDGE {
-			o.direct = handshake(ctx, n.GetSubscriberAddress(), patience)
+			o.direct = tokens(c.Token).handshake(ctx, n.GetSubscriberAddress(), c.Patience)
 		} else {
-			o.direct = healthy(ctx, n.GetGrpcAddress(), patience)
+			o.direct = healthy(ctx, n.GetGrpcAddress(), c.dial(n.GetTier()), c.Patience)
 		}
 		o.took = time.Since(began)
 	})
@@ -113,20 +117,30 @@ func look(ctx context.Context, s *survey.Survey, nodes []*pushmeshv1.Node, patie
 }
 
 // healthy asks for the health of a gRPC server; any answer will do.
-func healthy(ctx context.Context, addr string, patience time.Duration) error {
+func healthy(ctx context.Context, addr string, dial []grpc.DialOption, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return withConn(addr, func(conn *grpc.ClientConn) error {
+	return withConn(addr, dial, func(conn *grpc.ClientConn) error {
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		return err
 	})
 }
 
-func withConn(addr string, f func(*grpc.ClientConn) error) error {
+// dial is how the gRPC port of a tier is reached: routers alone have TLS there.
+func (c Config) dial(tier pushmeshv1.Tier) []grpc.DialOption {
+	if tier == pushmeshv1.Tier_TIER_ROUTER && len(c.Dial) > 0 {
+		return c.Dial
+	}
+	return plainly
+}
+
+var plainly = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+
+func withConn(addr string, dial []grpc.DialOption, f func(*grpc.ClientConn) error) error {
 	if addr == "" {
 		return fmt.Errorf("its gRPC address is not known")
 	}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(addr, dial...)
 	if err != nil {
 		return err
 	}
@@ -167,14 +181,14 @@ func checkGiven(ctx context.Context, r *Report, c Config, nodes []*pushmeshv1.No
 		if slices.ContainsFunc(nodes, func(n *pushmeshv1.Node) bool { return n.GetGrpcAddress() == addr }) {
 			continue
 		}
-		if err := healthy(ctx, addr, c.Patience); err != nil {
+		if err := healthy(ctx, addr, c.dial(pushmeshv1.Tier_TIER_ROUTER), c.Patience); err != nil {
 			r.add(Fail, "reach", "router "+addr, "gRPC: "+plain(err), "--router names it, and no node of the mesh has this address: "+atFault(err, addr))
 		}
 	}
 }
 
 // checkViews asks every router which nodes there are: all must know the same ones.
-func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Duration) {
+func checkViews(ctx context.Context, r *Report, all []*seen, c Config) {
 	var want map[string]bool
 	var whose string
 	for _, o := range all {
@@ -182,8 +196,8 @@ func checkViews(ctx context.Context, r *Report, all []*seen, patience time.Durat
 			continue
 		}
 		know := map[string]bool{}
-		err := withConn(o.node.GetGrpcAddress(), func(conn *grpc.ClientConn) error {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+		err := withConn(o.node.GetGrpcAddress(), c.dial(pushmeshv1.Tier_TIER_ROUTER), func(conn *grpc.ClientConn) error {
+			ctx, cancel := context.WithTimeout(ctx, c.Patience)
 			defer cancel()
 			resp, err := pushmeshv1.NewMeshServiceClient(conn).Nodes(ctx, &pushmeshv1.MeshServiceNodesRequest{})
 			for _, n := range resp.GetNodes() {
@@ -225,7 +239,7 @@ func inspect(ctx context.Context, all []*seen, patience time.Duration) (told []i
 			continue
 		}
 		i := inspected{store: o.name()}
-		i.err = withConn(o.node.GetGrpcAddress(), func(conn *grpc.ClientConn) error {
+		i.err = withConn(o.node.GetGrpcAddress(), plainly, func(conn *grpc.ClientConn) error {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			resp, err := meshv1.NewStoreServiceClient(conn).Inspect(ctx, &meshv1.InspectRequest{})

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"net"
 	"slices"
 	"testing"
@@ -72,6 +73,20 @@ func TestRoutersThatKnowDifferentNodes(t *testing.T) {
 	m := startFake(t)
 	m.hides["r2"] = "e2"
 	expect(t, m.examine(patience), Fail, "mesh", "router r2", "does not know [edge e2]", "NATS is split")
+}
+
+// Where edges want a token, that of the examination is shown to each, and whoever has none is told.
+func TestEdgesThatWantAToken(t *testing.T) {
+	m := startFake(t)
+	m.edges[0].wants, m.edges[1].wants = "t", "t"
+	expect(t, m.examine(patience), Fail, "reach", "edge e1", "UNAUTHENTICATED: not that token", "--token-file")
+	token := func(context.Context) (string, error) { return "t", nil }
+	r := Examine(t.Context(), Config{Routers: m.routers[:1], Token: token, Skew: time.Hour, Probe: true, Patience: patience, Arrive: patience})
+	expect(t, r, OK, "reach", "edge e1", "handshake")
+	expect(t, r, OK, "probe", "router r1", "a durable message: answered", "at the last of 2 edges")
+	if !r.Sound {
+		t.Errorf("%+v", r.Findings)
+	}
 }
 
 func TestAnEdgeThatIsFull(t *testing.T) {

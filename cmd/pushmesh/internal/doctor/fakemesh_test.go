@@ -133,6 +133,7 @@ type fakeEdge struct {
 	mu      sync.Mutex
 	mute    bool
 	full    bool
+	wants   string // the token of clients; "": none
 	refuses string // topics that begin with it; "": none
 	conns   map[net.Conn]bool
 }
@@ -184,6 +185,8 @@ func (e *fakeEdge) serve(c net.Conn) {
 		e.mu.Lock()
 		switch {
 		case e.mute:
+		case ft == wirev1.FrameType_FRAME_TYPE_HELLO && !e.believes(body):
+			write(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_UNAUTHENTICATED, Message: "not that token"})
 		case ft == wirev1.FrameType_FRAME_TYPE_HELLO && e.full:
 			write(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_TOO_MANY_CONNECTIONS, Message: "the edge is at its limit of connections"})
 		case ft == wirev1.FrameType_FRAME_TYPE_HELLO:
@@ -200,6 +203,11 @@ func (e *fakeEdge) serve(c net.Conn) {
 		}
 		e.mu.Unlock()
 	}
+}
+
+func (e *fakeEdge) believes(hello []byte) bool {
+	m := &wirev1.Hello{}
+	return proto.Unmarshal(hello, m) == nil && m.GetToken() == e.wants
 }
 
 func (e *fakeEdge) deliver(m *wirev1.Message) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -28,10 +29,34 @@ type subscriber struct {
 	buf  []byte
 }
 
+// fault is an Error of an edge.
+type fault struct {
+	code wirev1.Code
+	text string
+}
+
+func (f *fault) Error() string { return code.Name(f.code) + ": " + f.text }
+
+// aboutToken reports whether an edge has refused the token, or that there is none.
+func aboutToken(err error) bool {
+	var f *fault
+	return errors.As(err, &f) && (f.code == wirev1.Code_CODE_UNAUTHENTICATED || f.code == wirev1.Code_CODE_TOKEN_EXPIRED)
+}
+
+// tokens returns a token for each connection; nil: there is none.
+type tokens func(context.Context) (string, error)
+
 // connect says Hello and waits for Welcome.
-func connect(ctx context.Context, addr string) (*subscriber, error) {
+func (ask tokens) connect(ctx context.Context, addr string) (*subscriber, error) {
 	if addr == "" {
 		return nil, errors.New("its address for subscribers is not known")
+	}
+	hello := &wirev1.Hello{Version: wire.Version, Agent: "pushmesh-doctor"}
+	if ask != nil {
+		var err error
+		if hello.Token, err = ask(ctx); err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -42,7 +67,7 @@ func connect(ctx context.Context, addr string) (*subscriber, error) {
 		err = conn.SetDeadline(deadline)
 	}
 	if err == nil {
-		err = s.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, Agent: "pushmesh-doctor"})
+		err = s.send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 	}
 	if err == nil {
 		err = s.await(wirev1.FrameType_FRAME_TYPE_WELCOME)
@@ -54,10 +79,10 @@ func connect(ctx context.Context, addr string) (*subscriber, error) {
 	return s, nil
 }
 
-func handshake(ctx context.Context, addr string, patience time.Duration) error {
+func (ask tokens) handshake(ctx context.Context, addr string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := connect(ctx, addr)
+	s, err := ask.connect(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -83,7 +108,7 @@ func (s *subscriber) next() (wirev1.FrameType, []byte, error) {
 		if err := proto.Unmarshal(body, e); err != nil {
 			return 0, nil, err
 		}
-		return 0, nil, fmt.Errorf("%s: %s", strings.TrimPrefix(e.GetCode().String(), "CODE_"), e.GetMessage())
+		return 0, nil, &fault{e.GetCode(), e.GetMessage()}
 	}
 	return t, body, nil
 }
@@ -105,6 +130,8 @@ var articled = map[string]string{"durable": "a durable", "ephemeral": "an epheme
 // prober publishes through routers and listens at edges.
 type prober struct {
 	topics   map[string]string // by kind
+	token    tokens
+	dial     []grpc.DialOption // routers
 	patience time.Duration     // with an answer
 	arrive   time.Duration     // of a message
 
@@ -114,13 +141,14 @@ type prober struct {
 }
 
 // probe sends messages of both kinds through every router and waits for each at every edge.
-func probe(ctx context.Context, r *Report, all []*seen, patience, arrive time.Duration) {
+func probe(ctx context.Context, r *Report, all []*seen, c Config) {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails
 	name := "pushmesh-doctor-" + hex.EncodeToString(id)
 	p := &prober{
-		topics:   map[string]string{"durable": "room/" + name, "ephemeral": name},
-		patience: patience, arrive: arrive, came: map[string]time.Time{}, more: make(chan struct{}, 1),
+		topics: map[string]string{"durable": "room/" + name, "ephemeral": name},
+		dial:   c.dial(pushmeshv1.Tier_TIER_ROUTER),
+		token:  c.Token, patience: c.Patience, arrive: c.Arrive, came: map[string]time.Time{}, more: make(chan struct{}, 1),
 	}
 	var edges, routers []*seen
 	for _, o := range all {
@@ -175,7 +203,7 @@ func (p *prober) listenAt(ctx context.Context, r *Report, edges []*seen, kind st
 func (p *prober) listen(ctx context.Context, edge *seen, kind string) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
-	s, err := connect(ctx, edge.node.GetSubscriberAddress())
+	s, err := p.token.connect(ctx, edge.node.GetSubscriberAddress())
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +253,7 @@ func (p *prober) through(ctx context.Context, r *Report, router *seen, edges []*
 	payload := router.name() + " " + kind
 	subject := router.name()
 	began := time.Now()
-	err := withConn(router.node.GetGrpcAddress(), func(conn *grpc.ClientConn) error {
+	err := withConn(router.node.GetGrpcAddress(), p.dial, func(conn *grpc.ClientConn) error {
 		ctx, cancel := context.WithTimeout(ctx, p.patience)
 		defer cancel()
 		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: p.topics[kind], Payload: []byte(payload)})

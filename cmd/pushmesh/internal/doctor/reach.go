@@ -35,6 +35,9 @@ func checkReach(r *Report, all []*seen) {
 		case o.http != nil:
 			found = "HTTP: " + plain(o.http)
 			advice = "health and metrics are served on --http; is " + orUnknown(n.GetHttpAddress()) + " reachable from here, and is that how the node is reached? A node that listens everywhere says its host name"
+		case aboutToken(o.direct):
+			found = what + " is refused: " + plain(o.direct)
+			advice = "the edge lets in who has a good token: give one by --token-file (pushmesh auth explain says what is wrong with a token)"
 		case o.direct != nil:
 			found = what + " is not answered: " + plain(o.direct)
 			advice = "is " + orUnknown(addr) + " reachable from here? Routers and stores say --advertise; look for a firewall, and in the node's log for refusals"

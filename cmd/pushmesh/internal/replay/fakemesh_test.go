@@ -29,6 +29,8 @@ type fakeMesh struct {
 	acked chan struct{}     // a token at every ACK
 	opens int
 
+	// refuse is what the edge has against a Hello; nil: nothing.
+	refuse func(*wirev1.Hello) *wirev1.Error
 	// fault says what to do with the seq-th message on the n-th connection; nil: deliver.
 	fault func(conn int, seq uint64) fault
 }
@@ -96,6 +98,16 @@ func (f *fakeMesh) serve(conn net.Conn) {
 		}
 		switch ft {
 		case wirev1.FrameType_FRAME_TYPE_HELLO:
+			if f.refuse != nil {
+				m := &wirev1.Hello{}
+				if err := proto.Unmarshal(body, m); err != nil {
+					f.t.Error(err)
+				}
+				if why := f.refuse(m); why != nil {
+					f.send(c, wirev1.FrameType_FRAME_TYPE_ERROR, why)
+					continue
+				}
+			}
 			f.send(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Version: 1, HeartbeatMs: 30000})
 		case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
 			f.subscribe(c, body)

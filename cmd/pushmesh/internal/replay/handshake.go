@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -20,8 +21,8 @@ const (
 
 // handshake says Hello and Subscribe and reads Welcome and Subscribed, exactly: what follows stays
 // in the socket.
-func (s *subscriber) handshake(conn net.Conn) error {
-	out, err := s.greeting()
+func (s *subscriber) handshake(ctx context.Context, conn net.Conn) error {
+	out, err := s.greeting(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,11 +40,18 @@ func (s *subscriber) handshake(conn net.Conn) error {
 	return s.subscribed(&subscribed)
 }
 
-func (s *subscriber) greeting() ([]byte, error) {
-	out, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{
+func (s *subscriber) greeting(ctx context.Context) ([]byte, error) {
+	hello := &wirev1.Hello{
 		Version: wire.Version, ClientId: fmt.Sprintf("replay-%x-%d", s.fleet.run, s.n), Agent: "pushmesh-replay",
 		HeartbeatMs: uint32(heartbeat / time.Millisecond), ReceiveWindow: s.fleet.window,
-	})
+	}
+	if s.fleet.token != nil {
+		var err error
+		if hello.Token, err = s.fleet.token(ctx); err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
+	}
+	out, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 	if err != nil {
 		return nil, err
 	}

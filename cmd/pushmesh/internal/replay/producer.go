@@ -14,9 +14,9 @@ const producerBuffer = 256
 type sdkProducer struct{ *pushmesh.Producer }
 
 // newProducer makes a producer that goes on with another router when one fails.
-func newProducer(_ context.Context, addrs []string) (producer, error) {
+func (o *Options) newProducer(_ context.Context, addrs []string) (producer, error) {
 	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{
-		Addrs: addrs, Buffer: producerBuffer, MaxBackoff: time.Second, CloseTimeout: 3 * time.Second,
+		Addrs: addrs, DialOptions: o.RouterOptions, Buffer: producerBuffer, MaxBackoff: time.Second, CloseTimeout: 3 * time.Second,
 	})
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -127,7 +126,7 @@ func (p *player) heads(ctx context.Context, w *wave) ([]*pushmeshv1.TopicHead, e
 		topics[i] = p.topics[room]
 	}
 	for try := 0; ; try++ {
-		heads, err := askHeads(ctx, p.opts.Routers[try%len(p.opts.Routers)], topics)
+		heads, err := askHeads(ctx, p.opts.Routers[try%len(p.opts.Routers)], p.opts.RouterOptions, topics)
 		if err == nil && len(heads) != len(topics) {
 			err = fmt.Errorf("%d heads of %d topics", len(heads), len(topics))
 		}
@@ -140,8 +139,8 @@ func (p *player) heads(ctx context.Context, w *wave) ([]*pushmeshv1.TopicHead, e
 	}
 }
 
-func askHeads(ctx context.Context, router string, topics []string) ([]*pushmeshv1.TopicHead, error) {
-	conn, err := grpc.NewClient(router, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func askHeads(ctx context.Context, router string, dial []grpc.DialOption, topics []string) ([]*pushmeshv1.TopicHead, error) {
+	conn, err := grpc.NewClient(router, dial...)
 	if err != nil {
 		return nil, err
 	}

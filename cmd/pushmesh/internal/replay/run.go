@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 )
@@ -17,6 +19,8 @@ import (
 type Options struct {
 	Edges   []string // addresses that the subscribers are spread over; each knows the others
 	Routers []string // likewise for the publishers
+	// RouterOptions are how routers are reached; none: without TLS.
+	RouterOptions []grpc.DialOption
 	// Speed times real pace; 0: flat out.
 	Speed float64
 	// MaxConnections at the same time, 8,000.
@@ -33,6 +37,8 @@ type Options struct {
 	Timeout time.Duration
 	// Stall is how long nothing may move before the replay gives up, 60 s.
 	Stall time.Duration
+	// Token of the subscribers, who are one user then; it is called for each connection. Nil: none.
+	Token func(context.Context) (string, error)
 	// Out takes a line every second, and one for everything worth knowing.
 	Out io.Writer
 
@@ -86,8 +92,11 @@ func newPlayer(script *Script, opts Options) (*player, error) {
 	o.Ahead = orDefault(o.Ahead, 50_000)
 	o.Stall = orDefault(o.Stall, time.Minute)
 	o.Namespace = orDefault(o.Namespace, "room")
+	if len(o.RouterOptions) == 0 {
+		o.RouterOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
 	if o.dial == nil {
-		o.dial = newProducer
+		o.dial = o.newProducer
 	}
 	if o.Prefix == "" {
 		p.ownTopics = true

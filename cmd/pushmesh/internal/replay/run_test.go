@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // party is two rooms of three and two users who say so much each.
@@ -181,6 +185,31 @@ func TestReplayEndsWithARefusedPublish(t *testing.T) {
 	})
 	if !errors.Is(err, refused) || r.Missing != r.Expected {
 		t.Fatalf("%v %+v", err, r)
+	}
+}
+
+// Subscribers come with a token, and with another one once where its time is over.
+func TestReplayWithTokens(t *testing.T) {
+	for want, good := range map[wirev1.Code]string{wirev1.Code_CODE_OK: "new", wirev1.Code_CODE_TOKEN_EXPIRED: "none"} {
+		f := newFakeMesh(t)
+		f.refuse = func(m *wirev1.Hello) *wirev1.Error {
+			if m.GetToken() == good {
+				return nil
+			}
+			return &wirev1.Error{Code: wirev1.Code_CODE_TOKEN_EXPIRED, Message: "get a new one"}
+		}
+		var asked atomic.Int32
+		r, _, err := replayed(t, f, party(5), func(o *Options) {
+			o.Token = func(context.Context) (string, error) {
+				if asked.Add(1) <= 5 {
+					return "old", nil
+				}
+				return "new", nil
+			}
+		})
+		if code.Of(err) != want || r.OK() != (want == wirev1.Code_CODE_OK) {
+			t.Errorf("%v: %v, %+v", want, err, r)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Reconnects wait between these, doubling, with jitter, so that a fleet does not come back as one.
@@ -29,6 +30,7 @@ type subscriber struct {
 
 	check   *Checker
 	started bool // subscribed once: from then on it resumes by position
+	expired bool // its token's time was over, and no edge has taken another one since
 	edge    int
 
 	conn  atomic.Pointer[net.TCPConn]
@@ -50,9 +52,11 @@ func (s *subscriber) run(ctx context.Context) error {
 			return nil
 		}
 		var refusal *code.Error
-		if errors.As(err, &refusal) && !code.Retryable(refusal.Code) {
+		again := s.fleet.token != nil && !s.expired && code.Of(err) == wirev1.Code_CODE_TOKEN_EXPIRED
+		if errors.As(err, &refusal) && !code.Retryable(refusal.Code) && !again {
 			return fmt.Errorf("subscriber of %s: %w", s.topic, err)
 		}
+		s.expired = s.expired || again
 		s.fleet.meter.failed(err)
 		s.fleet.meter.reconnects.Add(1)
 		if s.check.Delivered != before {
@@ -77,6 +81,7 @@ func (s *subscriber) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.expired = false
 	defer func() {
 		s.conn.Store(nil)
 		_ = conn.Close() // the reason for the end is already known
@@ -118,7 +123,7 @@ func (s *subscriber) open(ctx context.Context) (*net.TCPConn, error) {
 	}
 	conn := dialed.(*net.TCPConn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	if err := s.handshake(conn); err != nil {
+	if err := s.handshake(ctx, conn); err != nil {
 		stop()
 		return nil, errors.Join(fmt.Errorf("edge %s: %w", addr, err), conn.Close())
 	}

@@ -16,6 +16,7 @@ type fleet struct {
 	run        uint64
 	edges      []string
 	window     uint32
+	token      func(context.Context) (string, error) // nil: none
 	meter      *meter
 	handshakes chan struct{}
 	subs       []*subscriber
@@ -24,7 +25,7 @@ type fleet struct {
 
 func (p *player) newFleet(w *wave) *fleet {
 	f := &fleet{
-		run: p.run, edges: p.opts.Edges, window: p.opts.Window, meter: p.meter,
+		run: p.run, edges: p.opts.Edges, window: p.opts.Window, token: p.opts.Token, meter: p.meter,
 		handshakes: make(chan struct{}, handshakesAtOnce),
 	}
 	for _, room := range w.rooms {

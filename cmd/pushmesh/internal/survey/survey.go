@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -43,11 +42,11 @@ type Survey struct {
 	http  *http.Client
 }
 
-// New makes a survey that begins with any of some routers.
-func New(routers []string) (*Survey, error) {
+// New makes a survey that begins with any of some routers, which the options reach.
+func New(routers []string, options ...grpc.DialOption) (*Survey, error) {
 	s := &Survey{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}}
 	for _, addr := range routers {
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(addr, options...)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("router %s: %w", addr, err), s.Close())
 		}

@@ -145,6 +145,7 @@ func printAddrs(out io.Writer, a dev.Addrs, database string) {
   compute (gRPC)      %s   health and metrics http://%s
   store (gRPC)        %s   health and metrics http://%s
   messages are kept in %s
+Everybody who reaches these ports may do everything: no client shows a token (--open).
 `, a.Edge, a.EdgeHTTP, a.Router, a.RouterHTTP, a.Compute, a.ComputeHTTP, a.Store, a.StoreHTTP, database)
 }
 

@@ -27,6 +27,7 @@ type Replay struct {
 	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing was delivered for this time (${default})."`
 	cmdline.RouterFlag
 	cmdline.EdgeFlag
+	cmdline.TokenFlag
 }
 
 // Help of the command.
@@ -36,7 +37,7 @@ file. Every delivery is checked. The last line is, for scripts:
 
   expected=N delivered=N missing=N duplicate=N disorder=N seconds=S
 
-The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
+The flags of TLS are for routers: subscribers come without. The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
 reconnect and resume, publishers send again.
 
   pushmesh replay rooms.jsonl.gz
@@ -56,13 +57,21 @@ func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
 		}
 		c.MaxConnections = limit
 	}
+	token, err := c.Source(stdio.In)
+	if err != nil {
+		return err
+	}
+	dial, err := c.DialOptions()
+	if err != nil {
+		return err
+	}
 	script, err := replay.ReadFile(c.File)
 	if err != nil {
 		return err
 	}
 	result, err := replay.Run(ctx, script.Take(c.Rooms, c.Fraction), replay.Options{
-		Edges: c.Edge, Routers: c.Router, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
-		Namespace: c.Namespace, Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Out: stdio.Out,
+		Edges: c.Edge, Routers: c.Router, RouterOptions: dial, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
+		Namespace: c.Namespace, Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Token: token, Out: stdio.Out,
 	})
 	if result.Expected == 0 {
 		return err

@@ -15,6 +15,7 @@ type Doctor struct {
 	Skew     time.Duration `default:"500ms" placeholder:"D" help:"How far apart clocks may be without a warning (${default}); above 5s is a failure."`
 	Patience time.Duration `default:"5s" placeholder:"D" help:"How long to wait for each node's answer and each probe message (${default})."`
 	cmdline.RouterFlag
+	cmdline.TokenFlag
 }
 
 // Help of the command.
@@ -23,7 +24,10 @@ func (Doctor) Help() string {
 message through every router to every edge, durable and ephemeral. Each finding says what to do. The exit code is 1 if something failed.
 
   pushmesh doctor
-  pushmesh doctor --router 10.0.0.1:7401 --json`
+  pushmesh doctor --router 10.0.0.1:7401 --json
+  pushmesh doctor --token-file doctor.jwt
+
+Where edges want a token, that of --token-file must allow to subscribe to room/+ and to + (the topics of the probe messages).`
 }
 
 // Run examines the mesh.
@@ -31,8 +35,15 @@ func (c *Doctor) Run(ctx context.Context, stdio cmdline.IO) error {
 	if c.Skew <= 0 || c.Patience <= 0 {
 		return cmdline.Usage("--skew is %v and --patience %v, both must be above 0", c.Skew, c.Patience)
 	}
-	r := doctor.Examine(ctx, doctor.Config{Routers: c.Router, Skew: c.Skew, Probe: !c.NoProbe, Patience: c.Patience, Arrive: c.Patience})
-	var err error
+	token, err := c.Source(stdio.In)
+	if err != nil {
+		return err
+	}
+	dial, err := c.DialOptions()
+	if err != nil {
+		return err
+	}
+	r := doctor.Examine(ctx, doctor.Config{Routers: c.Router, Dial: dial, Token: token, Skew: c.Skew, Probe: !c.NoProbe, Patience: c.Patience, Arrive: c.Patience})
 	if c.JSON {
 		err = cmdline.WriteJSON(stdio.Out, r)
 	} else {

@@ -36,7 +36,11 @@ func (c *Top) Run(ctx context.Context, stdio cmdline.IO) error {
 	if c.Every < 100*time.Millisecond {
 		return cmdline.Usage("--every is %v, it must be 100ms at least", c.Every)
 	}
-	s, err := survey.New(c.Router)
+	options, err := c.DialOptions()
+	if err != nil {
+		return err
+	}
+	s, err := survey.New(c.Router, options...)
 	if err != nil {
 		return cmdline.Usage("--router: %v", err)
 	}

@@ -33,7 +33,11 @@ type lineAnswer struct {
 // publishLines pipelines: one goroutine reads and publishes, this one prints the answers in the
 // order of the lines. The first refusal ends it.
 func (c *Command) publishLines(ctx context.Context, in io.Reader, out io.Writer, headers map[string]string) error {
-	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Router, CloseTimeout: time.Second})
+	dial, err := c.DialOptions()
+	if err != nil {
+		return err
+	}
+	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Router, DialOptions: dial, CloseTimeout: time.Second})
 	if err != nil {
 		return cmdline.Usage("%w", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -33,7 +35,7 @@ type Command struct {
 	Count   uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
 	GRPC    bool          `name:"grpc" help:"Subscribe as a backend does, through --router instead of --edge. Backends have sessions of their own, and may subscribe to topics that begin with $$."`
-	cmdline.TLSFlags
+	cmdline.TokenFlag
 	cmdline.EdgeFlag
 	cmdline.RouterFlag
 	cmdline.FormatFlag
@@ -53,7 +55,10 @@ the payload: - if the message needs none, "unranked" if it could not be ranked. 
   pushmesh sub 'orders/#' --where 'payload.total > 100 && headers.country == "FR"'
   pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack
   pushmesh sub news/all --rank-top-k 10 --profile sport=1,politics=0.2
-  pushmesh sub '$events/#' --grpc`
+  pushmesh sub 'user/ann/#' --token-file ann.jwt --tls
+  pushmesh sub '$events/#' --grpc
+
+Edges alone take tokens: with --grpc, --token-file has no effect.`
 }
 
 // options of the subscriptions that the flags ask for.
@@ -167,15 +172,21 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err == nil {
 		err = c.EdgeFlag.Check()
 	}
+	var token func(context.Context) (string, error)
+	if err == nil && !c.GRPC {
+		token, err = c.Source(stdio.In)
+	}
 	if c.GRPC {
-		addrs, connect, err = c.Router, pushmesh.ThroughRouter(), c.RouterFlag.Check()
+		var options []grpc.DialOption
+		options, err = c.DialOptions()
+		addrs, connect = c.Router, pushmesh.ThroughRouter(options...)
 	}
 	if err != nil {
 		return err
 	}
 	p.connect = connect
 	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
-		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnConnect: p.connected, OnConnectFailed: p.unconnected, OnDisconnect: p.disconnected, Dial: p.dial,
+		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnConnect: p.connected, OnConnectFailed: p.unconnected, OnDisconnect: p.disconnected, Dial: p.dial, Token: token,
 		Profile: profile, ProfileVector: vector,
 	})
 	if err != nil {
