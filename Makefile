@@ -81,10 +81,10 @@ compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
 	@scripts/compose-test
 
 # Benchmarks by name; bench-NAME is the same as bench PART=NAME.
-BENCHES := edge edge-guard store store-long router pool compute compute-long claims claims-long million
+BENCHES := auth edge edge-guard store store-long router pool compute compute-long claims claims-long million
 
 .PHONY: bench
-bench: build ## measure PART=NAME of edge, edge-guard, router, pool, store, compute, claims (the last three as store-long, too), million; JSON=FILE, PROFILE=FOLDER, CONNS=N, ARGS=FLAGS
+bench: build ## measure PART=NAME of auth, edge, edge-guard, router, pool, store, compute, claims (the last three as store-long, too), million; JSON=FILE, PROFILE=FOLDER, CONNS=N, ARGS=FLAGS
 	@scripts/bench $(PART)
 
 .PHONY: $(BENCHES:%=bench-%)

@@ -1,6 +1,6 @@
 // Command bench measures the tiers, beside other servers and bare loops, all in one run each:
 //
-//	bench edge|edge-guard|store|store-long|router|pool|compute|compute-long|claims|claims-long|million [FLAGS]
+//	bench auth|edge|edge-guard|store|store-long|router|pool|compute|compute-long|claims|claims-long|million [FLAGS]
 //
 // `make bench PART=edge` builds what a suite needs and runs it; docs/benchmarks.md says what the
 // rows mean.
@@ -33,6 +33,7 @@ var suites = map[string]struct {
 	begin func(*suite.Run) *suite.Suite
 	flags string
 }{
+	"auth":         {guard.NewAuth, ""},
 	"edge":         {edge.New, ""},
 	"edge-guard":   {guard.New, ""},
 	"store":        {store.New, ""},

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,13 +29,13 @@ type crowd struct {
 }
 
 // connect opens n of them, subscribed to a topic; with TLS where cfg is given.
-func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic string) (*crowd, error) {
+func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic string, token ...string) (*crowd, error) {
 	c := &crowd{conns: make([]net.Conn, n), there: make(chan struct{}, 1)}
 	err := suite.Each(n, atATime, func(_, i int) (err error) {
 		defer try.Catch(&err)
 		conn := try.Get(dial(ctx, addr, cfg))
 		c.conns[i] = conn
-		p := try.Get(greet(conn, topic))
+		p := try.Get(greet(conn, topic, token...))
 		c.ended.Go(func() { c.count(p) })
 		return nil
 	})
@@ -52,10 +53,10 @@ func dial(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error) {
 	return (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", addr)
 }
 
-// greet says Hello and subscribes.
-func greet(conn net.Conn, topic string) (c *peer.Conn, err error) {
+// greet says Hello, with a token where there is one, and subscribes.
+func greet(conn net.Conn, topic string, token ...string) (c *peer.Conn, err error) {
 	defer try.Catch(&err)
-	c = try.Get(peer.Greet(conn, ""))
+	c = try.Get(peer.GreetWith(conn, "", strings.Join(token, "")))
 	try.Do(c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: topic}))
 	return c, c.Await(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, nil)
 }

@@ -34,10 +34,15 @@ func Dial(ctx context.Context, addr, client string) (*Conn, error) {
 }
 
 // Greet says Hello on a connection, as a client with a name or none, and waits for Welcome.
-func Greet(conn net.Conn, client string) (_ *Conn, err error) {
+func Greet(conn net.Conn, client string) (*Conn, error) {
+	return GreetWith(conn, client, "")
+}
+
+// GreetWith is Greet of a client that shows a token, or none.
+func GreetWith(conn net.Conn, client, token string) (_ *Conn, err error) {
 	defer try.Catch(&err)
 	c := &Conn{Conn: conn, r: bufio.NewReader(conn)}
-	try.Do(c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: client, HeartbeatMs: swarm.Never}))
+	try.Do(c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, ClientId: client, Token: token, HeartbeatMs: swarm.Never}))
 	return c, c.Await(wirev1.FrameType_FRAME_TYPE_WELCOME, nil)
 }
 
