@@ -201,6 +201,30 @@ func TestPushOfAnotherStore(t *testing.T) {
 	n.heard(t, "3 o QUEUED 1")
 }
 
+// What a store answers to a question that came before another took the shard is late news: a store
+// that hung has decided it before all that the other has said since.
+func TestLateAnswerOfAnotherStore(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	a.own(0, last, shards(1, 0, b.addr))
+	b.own(1, 0)
+	n := newNode(t, Config{Recheck: 300 * time.Millisecond}, a, b)
+	a.says(waits(2))
+	n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 3})
+	a.answers(nil)
+	asked := a.op(t, 1, of(check)) // the store hangs: it has decided, and does not say it
+	b.says(granted(9))
+	b.own(0, last)
+	a.own(1, 0)
+	n.stores.Refresh()
+	n.knows(t, last, b.addr)
+	n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 4})
+	n.heard(t, "3 o GRANTED 9")
+	a.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(asked, waits(2))}})
+	b.op(t, 1, of(check))
+	b.pushes(t, toConn(4, lost(9, wirev1.Code_CODE_EXPIRED)))
+	n.heard(t, "3 o GRANTED 9", "3 o LOST 9 EXPIRED", "4 o LOST 9 EXPIRED")
+}
+
 func TestNobodyOwnsIt(t *testing.T) {
 	s := newStore(t)
 	n := newNode(t, Config{}, s)

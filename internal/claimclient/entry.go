@@ -42,6 +42,8 @@ type tie struct {
 	bound   bool
 	watch   bool
 	ended   bool // the connection is gone, and the store may not know
+	asking  bool // its first operation is under way: the result is what it is told first
+	owed    bool // what came of that is not known: it is told the place that is found, new or not
 	pending int  // operations under way
 }
 
@@ -81,7 +83,8 @@ func (c *Client) register(b *bucket, o *op) bool {
 		if e == nil {
 			e = b.add(k, o.shard)
 		}
-		t = &tie{conn: o.m.GetConn()}
+		t = &tie{conn: o.m.GetConn(), asking: true}
+		o.first = true
 		c.conns.add(t.conn, e)
 	} else {
 		e.ties = slices.DeleteFunc(e.ties, func(other *tie) bool { return other == t })

@@ -1,6 +1,7 @@
 package claimclient
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -265,4 +266,46 @@ func TestLeave(t *testing.T) {
 	s.says(free())
 	n.none(t)
 	n.heard(t, "3 o LOST 2 EXPIRED")
+}
+
+// A connection whose first operation is under way is told nothing before its answer: what comes
+// until then may be from before it asked.
+func TestTheAnswerComesFirst(t *testing.T) {
+	for name, kind := range map[string]meshv1.ClaimOp_Kind{"watch": watch, "acquire": acquire} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			n := newNode(t, Config{}, s)
+			s.says(waits(2))
+			n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 3})
+			s.answers(nil)
+			n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: kind, Conn: 4}), func(r *meshv1.ClaimResult) { n.tell(4, "answer", r.GetState()) })
+			m := s.op(t, 1, func(m *meshv1.ClaimOp) bool { return m.GetConn() == 4 })
+			s.sends(t, &meshv1.StoreServiceClaimsResponse{
+				Pushes: []*meshv1.ClaimPush{toConn(3, granted(5)), toConn(3, lost(5, wirev1.Code_CODE_EXPIRED))},
+			})
+			n.heard(t, "3 o GRANTED 5", "3 o LOST 5 EXPIRED")
+			s.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(m, waits(1))}, Pushes: []*meshv1.ClaimPush{toConn(4, granted(9))}})
+			n.heard(t, "3 o GRANTED 5", "3 o LOST 5 EXPIRED", "4 answer QUEUED 1", "4 o GRANTED 9")
+		})
+	}
+}
+
+// A connection whose first operation has an unknown outcome is told what is found out, also where
+// that is nothing new to the others.
+func TestAnUnknownOutcomeIsToldToWhoAsked(t *testing.T) {
+	s := newStore(t)
+	n := newNode(t, Config{}, s)
+	s.says(waits(2))
+	n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 3})
+	s.answers(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan *meshv1.ClaimResult, 1)
+	n.Do(ctx, fill(&meshv1.ClaimOp{Kind: acquire, Conn: 4}), func(r *meshv1.ClaimResult) { results <- r })
+	s.op(t, 2, of(acquire))
+	s.says(waits(2))
+	cancel()
+	if r := <-results; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("got %v", r)
+	}
+	n.heard(t, "4 o QUEUED 2")
 }

@@ -24,6 +24,7 @@ type op struct {
 	done   func(*meshv1.ClaimResult)
 
 	tie     *tie   // of m.Conn; nil: the operation has none
+	first   bool   // this operation made tie
 	watches bool   // this operation made tie watch
 	check   *entry // the entry that the keeper asks about; nil: a caller's operation
 	counted bool   // in underWay
@@ -160,9 +161,9 @@ func (c *Client) tryAgain(ctx context.Context) {
 }
 
 func (c *Client) resend(o *op) {
-	o.m = proto.CloneOf(o.m) // the first stream may still read it
 	b := &c.shards[o.shard]
 	b.mu.Lock()
+	o.m = proto.CloneOf(o.m) // the first stream may still read it
 	failed := c.send(o)
 	b.mu.Unlock()
 	if failed != nil {

@@ -10,19 +10,22 @@ import (
 // applyResult takes the owner's place from an operation's result, and notifies the connections that
 // did not ask.
 func (c *Client) applyResult(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
+	b := &c.shards[o.shard]
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	kind := o.m.GetKind()
 	if kind == meshv1.ClaimOp_KIND_UNWATCH {
 		return
 	}
-	b := &c.shards[o.shard]
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	e := b.entries[key{o.m.GetResource(), o.m.GetOwner()}]
 	if e == nil {
 		return
 	}
 	if o.tie != nil {
 		o.tie.pending--
+		if o.first {
+			o.tie.asking, o.tie.owed = false, sent && r.GetCode() == wirev1.Code_CODE_UNAVAILABLE
+		}
 		if o.watches && r.GetCode() != wirev1.Code_CODE_OK {
 			c.unwatch(b, e, o.tie)
 		}
@@ -80,6 +83,10 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	default:
 		return // nothing was done
 	}
+	if e.link != nil && e.link != from && !c.owns(from, o.shard) {
+		c.markUnsure(e) // the shard's new owner has spoken since
+		return
+	}
 	var notified bool
 	switch st.GetState() {
 	case wirev1.ClaimState_STATE_GRANTED, wirev1.ClaimState_STATE_QUEUED:
@@ -105,6 +112,12 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	}
 }
 
+// owns reports whether a link's store has a shard, as far as is known.
+func (c *Client) owns(l *link, shard int) bool {
+	addr, _, err := c.cfg.Stores.Owner(shard)
+	return err != nil || addr == l.addr
+}
+
 // markUnsure has the keeper ask for the current state.
 func (c *Client) markUnsure(e *entry) {
 	e.unsure = true
@@ -118,6 +131,12 @@ func (c *Client) placed(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	if news {
 		e.since = time.Now()
 		c.notify(e, st, asker, false)
+	}
+	for _, t := range e.ties {
+		if t.owed && !news && !t.ended && t.conn != asker {
+			c.cfg.Notify(t.conn, e.owner, st)
+		}
+		t.owed = false
 	}
 	return news
 }
@@ -155,10 +174,11 @@ func (c *Client) without(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 	return lost || news
 }
 
-// notify notifies the connections of an entry, but not the one that asked and has its answer.
+// notify notifies the connections of an entry, but not the one that asked and has its answer, nor
+// those whose first answer is to come.
 func (c *Client) notify(e *entry, st *wirev1.ClaimState, asker uint64, watchers bool) {
 	for _, t := range e.ties {
-		if !t.ended && t.conn != asker && (t.watch || !watchers) {
+		if !t.ended && !t.asking && t.conn != asker && (t.watch || !watchers) {
 			c.cfg.Notify(t.conn, e.owner, st)
 		}
 	}
