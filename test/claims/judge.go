@@ -102,8 +102,12 @@ func operations(ops []*Op) (all []porcupine.Operation) {
 	return all
 }
 
-// around is how many operations of those that went before and came after are shown.
-const around = 25
+// around is how many operations of those that went before and came after are shown, few in the
+// first line.
+const (
+	around = 25
+	few    = 8
+)
 
 // explain shows the longest part of a history that could have happened, and what was called and did
 // not fit.
@@ -114,24 +118,24 @@ func explain(ops []*Op, info porcupine.LinearizationInfo) string {
 			longest = partial
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d operations could have happened, the last of them:\n", len(longest), len(ops))
 	fits := map[*Op]bool{}
-	for i, o := range longest {
-		op := o.Input.(*Op) //nolint:forcetypeassert // put there by operations
-		fits[op] = true
-		if i >= len(longest)-around {
-			fmt.Fprintln(&b, "   ", op)
-		}
+	for _, o := range longest {
+		fits[o.Input.(*Op)] = true //nolint:forcetypeassert // put there by operations
 	}
-	b.WriteString("but then none of:\n")
-	shown := 0
+	var went, rest []string
+	for _, o := range longest[max(0, len(longest)-around):] {
+		went = append(went, fmt.Sprint(o.Input))
+	}
 	for _, op := range ops {
-		if !fits[op] && shown < around {
-			fmt.Fprintln(&b, "   ", op)
-			shown++
+		if !fits[op] && len(rest) < around {
+			rest = append(rest, op.String())
 		}
 	}
+	var b strings.Builder
+	// the first line says enough where there is no room for more
+	fmt.Fprintf(&b, "%d of %d operations could have happened, the last of them %s, but then none of %s\n",
+		len(longest), len(ops), strings.Join(went[max(0, len(went)-few):], ";"), strings.Join(rest[:min(few, len(rest))], ";"))
+	fmt.Fprintf(&b, "    %s\nbut then none of:\n    %s\n", strings.Join(went, "\n    "), strings.Join(rest, "\n    "))
 	return b.String()
 }
 
