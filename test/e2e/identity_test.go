@@ -35,9 +35,15 @@ func guarded(t *testing.T, o harness.Options) (*harness.Mesh, *tokentest.Issuer)
 // comeIn says Hello, and is welcomed, or refused. A refusal for a while is no answer yet.
 func comeIn(t *testing.T, m *harness.Mesh, hello *wirev1.Hello) (*wireclient.Client, wirev1.Code) {
 	t.Helper()
+	return comeInAt(t, m.EdgeAddr(), hello)
+}
+
+// comeInAt is comeIn at an edge.
+func comeInAt(t *testing.T, addr string, hello *wirev1.Hello) (*wireclient.Client, wirev1.Code) {
+	t.Helper()
 	hello.Version = 1
 	for deadline := time.Now().Add(patient); ; {
-		c := wireclient.Dial(t, m.EdgeAddr())
+		c := wireclient.Dial(t, addr)
 		c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 		ft, body, err := c.Next(patient)
 		if err != nil {
