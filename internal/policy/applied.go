@@ -83,7 +83,7 @@ func (w *Watch) answerWhenApplied(data []byte, respond func([]byte) error) {
 		w.asking = append(w.asking, question{req.GetHaveVersion(), respond, now.Add(applyTimeout)})
 	}
 	w.mu.Unlock()
-	w.noteVersion(req.GetHaveVersion())
+	w.pace.Note(req.GetHaveVersion())
 	w.answerApplied()
 }
 
@@ -116,21 +116,11 @@ func (w *Watch) await(ctx context.Context, version uint64) error {
 		if applied >= version {
 			return nil
 		}
-		w.noteVersion(version)
+		w.pace.Note(version)
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("namespaces: version %d applies here, not %d: %w", applied, version, ctx.Err())
 		}
 	}
-}
-
-// noteVersion notes that a version exists, and asks for it if this process has an older one.
-func (w *Watch) noteVersion(version uint64) {
-	if version <= w.Version() {
-		return
-	}
-	for named := w.named.Load(); version > named && !w.named.CompareAndSwap(named, version); named = w.named.Load() {
-	}
-	w.Refresh()
 }

@@ -59,7 +59,7 @@ func TestABeatRepairsALostNotice(t *testing.T) {
 	for _, old := range []uint64{0, 2, 3} {
 		beat(old)
 	}
-	if len(w.kick) != 0 {
+	if w.pace.Wanted() {
 		t.Error("asked because of a beat that says nothing new")
 	}
 	s.set(false, 4, ns("a", &pushmeshv1.Policy{Durable: true}))

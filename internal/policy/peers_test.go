@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/newest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -167,7 +168,7 @@ func TestWatchTakesNothingOlderThanWhatAStoreHasNamed(t *testing.T) {
 	away := &store{}
 	away.set(true, 0)
 	w := newWatch(away, nats, "router.away", slog.New(slog.DiscardHandler))
-	w.named.Store(8)
+	w.pace.Note(8)
 	if err := w.ask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +224,8 @@ func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	s.set(true, 7)
 	nats.beat(t, 8)
 	look(0, true)
-	look(staleAfter-1, true)
-	look(staleAfter, false)
+	look(newest.StaleAfter-1, true)
+	look(newest.StaleAfter, false)
 	if w.answer(nil, func([]byte) error { t.Error("it tells others what is out of date"); return nil }); w.Version() != 7 {
 		t.Errorf("version %d", w.Version())
 	}
@@ -232,7 +233,7 @@ func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	if err := w.ask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	look(staleAfter, true)
+	look(newest.StaleAfter, true)
 
 	// Restored from a backup: what the database says counts, whatever was named before.
 	nats.beat(t, 9)
@@ -240,7 +241,7 @@ func TestWatchRefusesByASetThatIsOutOfDate(t *testing.T) {
 	if err := w.ask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	look(3*staleAfter, true)
+	look(3*newest.StaleAfter, true)
 	if w.Version() != 5 || changes != 4 {
 		t.Errorf("version %d, %d changes", w.Version(), changes)
 	}

@@ -14,34 +14,14 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/newest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
-)
-
-// refreshEvery is how often the store is asked while the beats of stores tell the version.
-const refreshEvery = 5 * time.Second
-
-// pollEvery is how often it is asked without beats: it bounds how long a change stays unseen
-// without NATS.
-const pollEvery = 500 * time.Millisecond
-
-// beatsWithin is how old the last beat may be; they come every 500 ms.
-const beatsWithin = 1500 * time.Millisecond
-
-// Until the namespaces are known, and while they are known to be out of date, the time between two
-// questions grows from the first to the second.
-const (
-	retryFirst = 10 * time.Millisecond
-	retryEvery = 250 * time.Millisecond
 )
 
 // firstWithin is how long Start waits for the namespaces. A process that has none by then runs,
 // refuses every topic, and is not ready.
 const firstWithin = time.Second
-
-// staleAfter is how long a newer version may exist without this process having it, before the known
-// one is too old to be used.
-const staleAfter = 5 * time.Second
 
 // askTimeout bounds one question to the store, askPeersTimeout one to another process.
 const (
@@ -71,21 +51,15 @@ type Bus interface {
 // them and, if none answers, any process of the mesh that knows them. Once known they stay known
 // without a store.
 type Watch struct {
-	from     Lister
-	bus      Bus // nil: the store is asked at intervals
-	log      *slog.Logger
-	rules    []Rule // a namespace that breaks one is not understood
-	kick     chan struct{}
-	set      atomic.Pointer[set] // nil: the namespaces are not known yet
-	table    atomic.Pointer[Table]
-	lastBeat atomic.Int64 // when the last beat with a version came, Unix time in nanoseconds
-	// named is the highest version that a beat has named since the database answered last.
-	named atomic.Uint64
-	first chan struct{} // closed once set is there
-	node  string        // what others ask for this process by (bus.Node)
-	// staleSince is when named rose above the version of set; zero: it is not above. Used by the
-	// goroutine only.
-	staleSince  time.Time
+	from        Lister
+	bus         Bus // nil: the store is asked at intervals
+	log         *slog.Logger
+	rules       []Rule // a namespace that breaks one is not understood
+	pace        *newest.Pace
+	set         atomic.Pointer[set] // nil: the namespaces are not known yet
+	table       atomic.Pointer[Table]
+	first       chan struct{} // closed once set is there
+	node        string        // what others ask for this process by (bus.Node)
 	group       *lifecycle.Group
 	unsubscribe []func()
 
@@ -115,9 +89,13 @@ func NewWatch(from Lister, b *bus.Bus, node string, log *slog.Logger, rules ...R
 
 func newWatch(from Lister, b Bus, node string, log *slog.Logger, rules ...Rule) *Watch {
 	w := &Watch{
-		from: from, bus: b, node: node, log: log, rules: rules, kick: make(chan struct{}, 1), first: make(chan struct{}),
-		changed: make(chan struct{}),
+		from: from, bus: b, node: node, log: log, rules: rules, first: make(chan struct{}), changed: make(chan struct{}),
 	}
+	var connected func() bool
+	if b != nil {
+		connected = b.Connected
+	}
+	w.pace = newest.New(func() (uint64, bool) { return w.Version(), w.set.Load() != nil }, connected)
 	w.table.Store(Unknown("the namespaces are not known yet: neither a store nor another process of the mesh has sent them"))
 	return w
 }
@@ -176,12 +154,7 @@ func (w *Watch) Register(tier string, reg prometheus.Registerer) {
 }
 
 // Refresh has the store asked soon.
-func (w *Watch) Refresh() {
-	select {
-	case w.kick <- struct{}{}:
-	default: // one is wanted already
-	}
-}
+func (w *Watch) Refresh() { w.pace.Refresh() }
 
 // Start begins to watch, and waits a second at most for the namespaces, so that parts which start
 // after this one serve at once if there is a store.
@@ -235,67 +208,28 @@ func (w *Watch) Stop(ctx context.Context) error {
 }
 
 func (w *Watch) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	var asked time.Time
-	retry := retryFirst
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-timer.C:
-			if !w.due(now, asked) {
-				timer.Reset(pollEvery)
-				continue
-			}
-		case <-w.kick:
-		}
-		asked = time.Now()
+	w.pace.Run(ctx, func(ctx context.Context) {
 		if err := w.ask(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("refreshing the namespaces failed", "error", err)
 		}
 		w.refuseIfStale(time.Now())
-		if w.current() {
-			timer.Reset(pollEvery)
-			retry = retryFirst
-		} else {
-			timer.Reset(retry)
-			retry = min(2*retry, retryEvery)
-		}
-	}
+	})
 }
 
-// beat takes the version that a store knows, which makes up for a lost notice of a change.
+// beat takes the version that a store knows.
 func (w *Watch) beat(data []byte) {
 	b := &meshv1.StoreBeat{}
-	if proto.Unmarshal(data, b) != nil || b.GetNamespacesVersion() == 0 {
-		return
+	if proto.Unmarshal(data, b) == nil {
+		w.pace.Beat(b.GetNamespacesVersion())
 	}
-	w.lastBeat.Store(time.Now().UnixNano())
-	w.noteVersion(b.GetNamespacesVersion())
-}
-
-// current reports whether the namespaces are known, and no beat has named newer ones.
-func (w *Watch) current() bool {
-	s := w.set.Load()
-	return s != nil && s.version >= w.named.Load()
-}
-
-// due reports whether the store is asked again without a sign of a change: seldom while beats
-// arrive, which would be such a sign.
-func (w *Watch) due(now, asked time.Time) bool {
-	silent := w.bus == nil || !w.bus.Connected() || now.Sub(time.Unix(0, w.lastBeat.Load())) > beatsWithin
-	return silent || !w.current() || now.Sub(asked) >= refreshEvery
 }
 
 // ask asks the store and, if none answers, the other processes.
 func (w *Watch) ask(ctx context.Context) error {
-	named := w.named.Load()
+	named := w.pace.Named()
 	resp, err := w.askStore(ctx)
 	if err == nil {
-		// The database's answer applies even if a beat had a higher version: the database was
-		// restored since then, or the beat was from another mesh.
-		w.named.CompareAndSwap(named, 0)
+		w.pace.Answered(named)
 		if s := w.set.Load(); s == nil || resp.GetVersion() != s.version {
 			w.take(resp)
 		}
@@ -307,7 +241,7 @@ func (w *Watch) ask(ctx context.Context) error {
 	}
 	// A process that missed a change must not pass old namespaces on to one that knows of the
 	// change.
-	if resp.GetVersion() > w.Version() && resp.GetVersion() >= w.named.Load() {
+	if resp.GetVersion() > w.Version() && resp.GetVersion() >= w.pace.Named() {
 		w.take(resp)
 	}
 	return nil
@@ -387,20 +321,15 @@ func (w *Watch) take(resp *meshv1.ListNamespacesResponse) {
 // refuseIfStale refuses every topic once a newer version has existed for too long, until this
 // process has it.
 func (w *Watch) refuseIfStale(now time.Time) {
-	s := w.set.Load()
+	s, stale := w.set.Load(), w.pace.Stale(now)
 	switch {
 	case s == nil:
-	case w.current():
-		w.staleSince = time.Time{}
-		if w.Table() != s.table {
-			w.apply(s.table, s.version)
-		}
-	case w.staleSince.IsZero():
-		w.staleSince = now
-	case now.Sub(w.staleSince) >= staleAfter && w.Check() == nil:
-		why := fmt.Sprintf("the namespaces known here are out of date: version %d, and stores have had %d for %v", s.version, w.named.Load(), staleAfter)
+	case stale && w.Check() == nil:
+		why := fmt.Sprintf("the namespaces known here are out of date: version %d, and stores have had %d for %v", s.version, w.pace.Named(), newest.StaleAfter)
 		w.log.Error("every topic is refused", "reason", why)
 		w.apply(Unknown(why), 0)
+	case w.pace.Current() && w.Table() != s.table:
+		w.apply(s.table, s.version)
 	}
 }
 
