@@ -23,6 +23,8 @@ const (
 	RouterBeat = "router.beat"
 	// NamespacesChanged carries nothing: whoever holds policies asks the store again.
 	NamespacesChanged = "namespaces.changed"
+	// RevocationsChanged carries nothing: whoever goes by revocations asks the store again.
+	RevocationsChanged = "revocations.changed"
 	// Namespaces carries meshv1.ListNamespacesRequest to one process of all that know the
 	// namespaces, answered with meshv1.ListNamespacesResponse.
 	Namespaces = "namespaces.get"

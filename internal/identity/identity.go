@@ -21,8 +21,10 @@ type Principal struct {
 	Grants  *Grants  // nil: none
 	// NotBefore and Expires are when it may be used, from and until; zero times are no bound.
 	NotBefore, Expires time.Time
-	Proof              Proof
-	Profile            map[string]float64 // what messages are ranked by
+	// Issued is when the proof was made, by the issuer's clock; zero: it does not say.
+	Issued  time.Time
+	Proof   Proof
+	Profile map[string]float64 // what messages are ranked by
 }
 
 // Proof is how a Principal was proven.

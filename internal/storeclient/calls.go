@@ -121,6 +121,27 @@ func (c *Client) DeleteNamespace(ctx context.Context, req *meshv1.DeleteNamespac
 	})
 }
 
+// Revoke asks any store.
+func (c *Client) Revoke(ctx context.Context, req *meshv1.StoreServiceRevokeRequest) (*meshv1.StoreServiceRevokeResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceRevokeResponse, error) {
+		return stub.Revoke(ctx, req)
+	})
+}
+
+// ListRevocations asks any store.
+func (c *Client) ListRevocations(ctx context.Context, req *meshv1.StoreServiceListRevocationsRequest) (*meshv1.StoreServiceListRevocationsResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceListRevocationsResponse, error) {
+		return stub.ListRevocations(ctx, req)
+	})
+}
+
+// Restore asks any store.
+func (c *Client) Restore(ctx context.Context, req *meshv1.StoreServiceRestoreRequest) (*meshv1.StoreServiceRestoreResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceRestoreResponse, error) {
+		return stub.Restore(ctx, req)
+	})
+}
+
 // onAny calls the store that answered last: what every store can answer needs no owner.
 func onAny[R any](c *Client, call func(meshv1.StoreServiceClient) (R, error)) (R, error) {
 	var none R

@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/revocation"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -72,9 +73,10 @@ type Edge struct {
 	// certs and handshakes are nil where there is no TLS.
 	certs      *certs.Keeper
 	handshakes *handshake.Pool
-	// tokens and gate are nil where nobody has to show a token.
-	tokens *token.Verifier
-	gate   *gate.Gate
+	// tokens, gate and revoked are nil where nobody has to show a token.
+	tokens  *token.Verifier
+	gate    *gate.Gate
+	revoked *revocation.Watch
 
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
@@ -200,6 +202,7 @@ func (e *Edge) assemble() error {
 		e.stack.Add("handshakes", e.handshakes)
 	}
 	if e.gate != nil {
+		e.stack.Add("revocations", e.revoked)
 		e.stack.Add("issuers", e.tokens)
 		e.stack.Add("tokens", e.gate)
 	}
@@ -285,6 +288,9 @@ func (e *Edge) report() {
 	e.checks.Report("clock", e.clock.Check)
 	e.checks.Report("mesh", func() error { return errors.Join(e.stores.CheckMesh(), e.neighbours.Check(), e.mesh.CheckID()) })
 	e.checks.Require("namespaces", e.policies.Check)
+	if e.revoked != nil {
+		e.checks.Require("revocations", e.revoked.Check)
+	}
 	e.checks.Report("namespaces understood", e.policies.CheckUnderstood)
 	if e.compute != nil {
 		e.checks.Report("compute", e.compute.Check)

@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/outbound"
+	"github.com/pushmesh/pushmesh/internal/revocation"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
@@ -45,7 +46,13 @@ func (e *Edge) principals() (principals.Config, error) {
 		Verifier: e.tokens, Nameless: gate.Nameless(s.ClientsWithoutToken), Log: e.tel.Log,
 		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
 	})
-	cfg.Door = e.gate
+	e.revoked = revocation.NewWatch(e.stores, e.bus, func() time.Time { return e.clock.At(time.Now()) }, e.tel.Log)
+	e.revoked.OnChange(func() {
+		for i := range e.loops {
+			e.mesh.Post(uint16(i), exchange.RevocationsChanged{})
+		}
+	})
+	cfg.Door, cfg.Revoked = e.gate, e.revoked
 	return cfg, nil
 }
 
@@ -87,5 +94,8 @@ func (e *Edge) sendIdentity(ch chan<- prometheus.Metric) {
 	send(ch, "tokens_under_way", "Tokens that are being checked, those that wait for an issuer's keys among them.", prometheus.GaugeValue, float64(s.UnderWay))
 	send(ch, "tokens_waiting", "Tokens that wait to be checked.", prometheus.GaugeValue, float64(s.Waiting))
 	send(ch, "tokens_gave_way_total", "Tokens that were refused (OVERLOADED) because too many waited.", prometheus.CounterValue, float64(s.GaveWay))
+	list := e.revoked.List()
+	send(ch, "revocations_version", "Version of the revocations that this edge goes by; 0: it does not know them yet.", prometheus.GaugeValue, float64(list.Version()))
+	send(ch, "revocations", "Revocations that this edge knows; those that have just ended may be among them.", prometheus.GaugeValue, float64(list.Len()))
 	send(ch, "clients_without_token_total", "Clients that were let in without a token (--clients-without-token).", prometheus.CounterValue, float64(s.Nameless))
 }

@@ -240,6 +240,7 @@ var sums = []sum{
 	{"connections", "Connections open.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Connections) }},
 	{"users_known", "Connections whose user has been proven by a token.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Principals.Known) }},
 	{"tokens_expired_total", "Connections that were closed because their token ended.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Expired) }},
+	{"tokens_revoked_total", "Connections that were closed because their token, or their user's tokens, were revoked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Revoked) }},
 	{"tokens_refreshed_total", "Tokens that took the place of others on live connections.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Refreshed) }},
 	{"subscriptions_lost_total", "Subscriptions that ended because a new token does not grant them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Lost) }},
 	{"subscriptions", "Subscriptions of all connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Subscriptions) }},

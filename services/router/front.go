@@ -45,6 +45,7 @@ type front struct {
 	events    *publish.Events
 	history   *api.History
 	session   *api.Session
+	access    *api.Access
 	namespace *api.Namespace
 	presence  *api.Presence
 	rank      *api.Rank
@@ -102,6 +103,7 @@ func (f *front) register(r grpc.ServiceRegistrar) {
 	pushmeshv1.RegisterPublishServiceServer(r, f.publish)
 	pushmeshv1.RegisterHistoryServiceServer(r, f.history)
 	pushmeshv1.RegisterSessionServiceServer(r, f.session)
+	pushmeshv1.RegisterAccessServiceServer(r, f.access)
 	pushmeshv1.RegisterNamespaceServiceServer(r, f.namespace)
 	pushmeshv1.RegisterPresenceServiceServer(r, f.presence)
 	pushmeshv1.RegisterRankServiceServer(r, f.rank)

@@ -132,6 +132,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		listen: s.Listen, advertise: s.Advertise, checks: checks, durable: func() error { return errors.Join(watch.Check(), stores.CheckAny()) }, telemetry: tel,
 		publish: publish.NewService(publisher, stores, fair), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
+		access:    api.NewAccess(stores, publish.Caller, tel.Log),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{

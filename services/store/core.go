@@ -69,8 +69,10 @@ type core struct {
 	log      atomic.Pointer[shardlog.Log]
 	pulse    atomic.Pointer[pulse]
 	policies atomic.Pointer[policy.Watch]
-	claims   atomic.Pointer[claims.Lane]
-	server   atomic.Pointer[grpcserve.Server]
+	// revocations is the version of the last change that this store has made or known of.
+	revocations atomic.Uint64
+	claims      atomic.Pointer[claims.Lane]
+	server      atomic.Pointer[grpcserve.Server]
 	// neighbours is nil before the database is open, and where there is no NATS.
 	neighbours atomic.Pointer[bus.Neighbours]
 
@@ -339,8 +341,9 @@ func (c *core) build(owner backend.Owner) {
 		Quotas: c.settings.quotas(), Registry: c.tel.Registry,
 		Changed: func() {
 			policies.Refresh()
-			c.announce()
+			c.announce(bus.NamespacesChanged)
 		},
+		Revoked: c.revoked,
 	})
 	later = schedule.New(schedule.Config{
 		Backend: c.backend, Ownerships: log.Ownerships, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
@@ -384,7 +387,7 @@ func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.S
 	http, program := settings.Reach(c.http(), owner.Address), c.settings.Version
 	return func(b *meshv1.StoreBeat) {
 		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
-		b.Time = uint64(c.clock.Now().UnixMicro())
+		b.Time, b.RevocationsVersion = uint64(c.clock.Now().UnixMicro()), c.revocations.Load()
 	}
 }
 
@@ -417,14 +420,21 @@ func (c *core) routers() dispatch.Bus {
 	return c.bus
 }
 
-// announce tells every tier that namespaces changed. Without NATS they notice within seconds.
-func (c *core) announce() {
+// announce tells every tier that something changed. Without NATS they notice within seconds.
+func (c *core) announce(subject string) {
 	if c.bus == nil {
 		return
 	}
-	if err := c.bus.Publish(bus.NamespacesChanged, nil); err != nil {
-		c.tel.Log.Debug("publishing a change of namespaces failed", "error", err)
+	if err := c.bus.Publish(subject, nil); err != nil {
+		c.tel.Log.Debug("publishing a change failed", "subject", subject, "error", err)
 	}
+}
+
+// revoked has the beats of this store name a version of the revocations, and tells of it at once.
+func (c *core) revoked(version uint64) {
+	for known := c.revocations.Load(); version > known && !c.revocations.CompareAndSwap(known, version); known = c.revocations.Load() {
+	}
+	c.announce(bus.RevocationsChanged)
 }
 
 func (c *core) awaitShards(ctx context.Context) {

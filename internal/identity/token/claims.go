@@ -123,6 +123,9 @@ func principal(claims map[string]json.RawMessage, prefix string) (*identity.Prin
 	if p.Proof.TokenID, err = text(claims, "jti"); err != nil {
 		return nil, err
 	}
+	if at, there, err := instant(claims, "iat"); there && err == nil {
+		p.Issued = at
+	}
 	if p.Clients, err = texts(claims, "pm_client", maxClients); err != nil {
 		return nil, err
 	}

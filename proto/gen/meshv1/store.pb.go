@@ -74,7 +74,7 @@ func (x InspectedDatabase_Pooler) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InspectedDatabase_Pooler.Descriptor instead.
 func (InspectedDatabase_Pooler) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41, 0}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47, 0}
 }
 
 type OwnersRequest struct {
@@ -2269,6 +2269,311 @@ func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
 	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
 }
 
+type StoreServiceRevokeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without at and version; until 0: the default.
+	Revocation    *pushmeshv1.Revocation `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceRevokeRequest) Reset() {
+	*x = StoreServiceRevokeRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceRevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceRevokeRequest) ProtoMessage() {}
+
+func (x *StoreServiceRevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceRevokeRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceRevokeRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *StoreServiceRevokeRequest) GetRevocation() *pushmeshv1.Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+type StoreServiceRevokeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revocation    *pushmeshv1.Revocation `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceRevokeResponse) Reset() {
+	*x = StoreServiceRevokeResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceRevokeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceRevokeResponse) ProtoMessage() {}
+
+func (x *StoreServiceRevokeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceRevokeResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceRevokeResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *StoreServiceRevokeResponse) GetRevocation() *pushmeshv1.Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+type StoreServiceListRevocationsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version up to which the caller has all changes; 0: none.
+	HaveVersion uint64 `protobuf:"varint,1,opt,name=have_version,json=haveVersion,proto3" json:"have_version,omitempty"`
+	// Of one page; 0, or too many: 1,000.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListRevocationsRequest) Reset() {
+	*x = StoreServiceListRevocationsRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListRevocationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListRevocationsRequest) ProtoMessage() {}
+
+func (x *StoreServiceListRevocationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListRevocationsRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceListRevocationsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *StoreServiceListRevocationsRequest) GetHaveVersion() uint64 {
+	if x != nil {
+		return x.HaveVersion
+	}
+	return 0
+}
+
+func (x *StoreServiceListRevocationsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type StoreServiceListRevocationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version up to which the caller has all changes with this page.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// There are more pages.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// have_version never was in this database, which was restored from a backup: what the caller has is gone, and this is the first page.
+	Anew bool `protobuf:"varint,3,opt,name=anew,proto3" json:"anew,omitempty"`
+	// In the order of their versions.
+	Revocations []*pushmeshv1.Revocation `protobuf:"bytes,4,rep,name=revocations,proto3" json:"revocations,omitempty"`
+	// Those of the page that were restored, by place.
+	Restored      []uint32 `protobuf:"varint,5,rep,packed,name=restored,proto3" json:"restored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListRevocationsResponse) Reset() {
+	*x = StoreServiceListRevocationsResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListRevocationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListRevocationsResponse) ProtoMessage() {}
+
+func (x *StoreServiceListRevocationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListRevocationsResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceListRevocationsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *StoreServiceListRevocationsResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StoreServiceListRevocationsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *StoreServiceListRevocationsResponse) GetAnew() bool {
+	if x != nil {
+		return x.Anew
+	}
+	return false
+}
+
+func (x *StoreServiceListRevocationsResponse) GetRevocations() []*pushmeshv1.Revocation {
+	if x != nil {
+		return x.Revocations
+	}
+	return nil
+}
+
+func (x *StoreServiceListRevocationsResponse) GetRestored() []uint32 {
+	if x != nil {
+		return x.Restored
+	}
+	return nil
+}
+
+type StoreServiceRestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its user, or issuer and token_id.
+	Revocation    *pushmeshv1.Revocation `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceRestoreRequest) Reset() {
+	*x = StoreServiceRestoreRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceRestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceRestoreRequest) ProtoMessage() {}
+
+func (x *StoreServiceRestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceRestoreRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceRestoreRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *StoreServiceRestoreRequest) GetRevocation() *pushmeshv1.Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+type StoreServiceRestoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceRestoreResponse) Reset() {
+	*x = StoreServiceRestoreResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceRestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceRestoreResponse) ProtoMessage() {}
+
+func (x *StoreServiceRestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceRestoreResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceRestoreResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
+}
+
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Filter on the topic; empty: all.
@@ -2283,7 +2588,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2600,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2613,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() string {
@@ -2348,7 +2653,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2665,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2678,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2392,7 +2697,7 @@ type DiscardDeadLettersRequest struct {
 
 func (x *DiscardDeadLettersRequest) Reset() {
 	*x = DiscardDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2709,7 @@ func (x *DiscardDeadLettersRequest) String() string {
 func (*DiscardDeadLettersRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2722,7 @@ func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DiscardDeadLettersRequest) GetIds() []uint64 {
@@ -2436,7 +2741,7 @@ type DiscardDeadLettersResponse struct {
 
 func (x *DiscardDeadLettersResponse) Reset() {
 	*x = DiscardDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2753,7 @@ func (x *DiscardDeadLettersResponse) String() string {
 func (*DiscardDeadLettersResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2766,7 @@ func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
@@ -2480,7 +2785,7 @@ type StoreServiceCancelScheduledRequest struct {
 
 func (x *StoreServiceCancelScheduledRequest) Reset() {
 	*x = StoreServiceCancelScheduledRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2797,7 @@ func (x *StoreServiceCancelScheduledRequest) String() string {
 func (*StoreServiceCancelScheduledRequest) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2810,7 @@ func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceCancelScheduledRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
@@ -2529,7 +2834,7 @@ type StoreServiceCancelScheduledResponse struct {
 
 func (x *StoreServiceCancelScheduledResponse) Reset() {
 	*x = StoreServiceCancelScheduledResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2846,7 @@ func (x *StoreServiceCancelScheduledResponse) String() string {
 func (*StoreServiceCancelScheduledResponse) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2859,7 @@ func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceCancelScheduledResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreServiceCancelScheduledResponse) GetCode() wirev1.Code {
@@ -2586,7 +2891,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2903,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2916,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
 }
 
 type InspectResponse struct {
@@ -2623,7 +2928,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2940,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2953,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InspectResponse) GetDatabases() []*InspectedDatabase {
@@ -2683,7 +2988,7 @@ type InspectedDatabase struct {
 
 func (x *InspectedDatabase) Reset() {
 	*x = InspectedDatabase{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +3000,7 @@ func (x *InspectedDatabase) String() string {
 func (*InspectedDatabase) ProtoMessage() {}
 
 func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +3013,7 @@ func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectedDatabase.ProtoReflect.Descriptor instead.
 func (*InspectedDatabase) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *InspectedDatabase) GetName() string {
@@ -2786,7 +3091,7 @@ type StoreServicePutModelRequest struct {
 
 func (x *StoreServicePutModelRequest) Reset() {
 	*x = StoreServicePutModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3103,7 @@ func (x *StoreServicePutModelRequest) String() string {
 func (*StoreServicePutModelRequest) ProtoMessage() {}
 
 func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3116,7 @@ func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
@@ -2837,7 +3142,7 @@ type StoreServicePutModelResponse struct {
 
 func (x *StoreServicePutModelResponse) Reset() {
 	*x = StoreServicePutModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +3154,7 @@ func (x *StoreServicePutModelResponse) String() string {
 func (*StoreServicePutModelResponse) ProtoMessage() {}
 
 func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +3167,7 @@ func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
@@ -2882,7 +3187,7 @@ type StoreServiceListModelsRequest struct {
 
 func (x *StoreServiceListModelsRequest) Reset() {
 	*x = StoreServiceListModelsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3199,7 @@ func (x *StoreServiceListModelsRequest) String() string {
 func (*StoreServiceListModelsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3212,7 @@ func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
@@ -2928,7 +3233,7 @@ type StoreServiceListModelsResponse struct {
 
 func (x *StoreServiceListModelsResponse) Reset() {
 	*x = StoreServiceListModelsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3245,7 @@ func (x *StoreServiceListModelsResponse) String() string {
 func (*StoreServiceListModelsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3258,7 @@ func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
@@ -2980,7 +3285,7 @@ type StoreServiceReadModelRequest struct {
 
 func (x *StoreServiceReadModelRequest) Reset() {
 	*x = StoreServiceReadModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3297,7 @@ func (x *StoreServiceReadModelRequest) String() string {
 func (*StoreServiceReadModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3310,7 @@ func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StoreServiceReadModelRequest) GetName() string {
@@ -3033,7 +3338,7 @@ type StoreServiceReadModelResponse struct {
 
 func (x *StoreServiceReadModelResponse) Reset() {
 	*x = StoreServiceReadModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3350,7 @@ func (x *StoreServiceReadModelResponse) String() string {
 func (*StoreServiceReadModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3363,7 @@ func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
@@ -3085,7 +3390,7 @@ type StoreServiceDeleteModelRequest struct {
 
 func (x *StoreServiceDeleteModelRequest) Reset() {
 	*x = StoreServiceDeleteModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3402,7 @@ func (x *StoreServiceDeleteModelRequest) String() string {
 func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3415,7 @@ func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StoreServiceDeleteModelRequest) GetName() string {
@@ -3135,7 +3440,7 @@ type StoreServiceDeleteModelResponse struct {
 
 func (x *StoreServiceDeleteModelResponse) Reset() {
 	*x = StoreServiceDeleteModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3452,7 @@ func (x *StoreServiceDeleteModelResponse) String() string {
 func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3465,7 @@ func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -3176,7 +3481,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3493,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3548,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3560,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3601,7 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
-	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
+	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x18pushmesh/v1/access.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
 	"\rOwnersRequest\"\xf2\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
 	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x12\x17\n" +
@@ -3485,7 +3790,29 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"namespaces\"0\n" +
 	"\x16DeleteNamespaceRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"\x19\n" +
-	"\x17DeleteNamespaceResponse\"s\n" +
+	"\x17DeleteNamespaceResponse\"T\n" +
+	"\x19StoreServiceRevokeRequest\x127\n" +
+	"\n" +
+	"revocation\x18\x01 \x01(\v2\x17.pushmesh.v1.RevocationR\n" +
+	"revocation\"U\n" +
+	"\x1aStoreServiceRevokeResponse\x127\n" +
+	"\n" +
+	"revocation\x18\x01 \x01(\v2\x17.pushmesh.v1.RevocationR\n" +
+	"revocation\"]\n" +
+	"\"StoreServiceListRevocationsRequest\x12!\n" +
+	"\fhave_version\x18\x01 \x01(\x04R\vhaveVersion\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"\xbe\x01\n" +
+	"#StoreServiceListRevocationsResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x12\n" +
+	"\x04anew\x18\x03 \x01(\bR\x04anew\x129\n" +
+	"\vrevocations\x18\x04 \x03(\v2\x17.pushmesh.v1.RevocationR\vrevocations\x12\x1a\n" +
+	"\brestored\x18\x05 \x03(\rR\brestored\"U\n" +
+	"\x1aStoreServiceRestoreRequest\x127\n" +
+	"\n" +
+	"revocation\x18\x01 \x01(\v2\x17.pushmesh.v1.RevocationR\n" +
+	"revocation\"\x1d\n" +
+	"\x1bStoreServiceRestoreResponse\"s\n" +
 	"\x16ListDeadLettersRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x19\n" +
 	"\bafter_id\x18\x02 \x01(\x04R\aafterId\x12\x14\n" +
@@ -3544,7 +3871,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\xa9\x13\n" +
+	"\x1fStoreServiceDeleteModelResponse2\x8f\x16\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -3559,7 +3886,10 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\rDeleteSession\x12*.pushmesh.internal.v1.DeleteSessionRequest\x1a+.pushmesh.internal.v1.DeleteSessionResponse\x12e\n" +
 	"\fPutNamespace\x12).pushmesh.internal.v1.PutNamespaceRequest\x1a*.pushmesh.internal.v1.PutNamespaceResponse\x12k\n" +
 	"\x0eListNamespaces\x12+.pushmesh.internal.v1.ListNamespacesRequest\x1a,.pushmesh.internal.v1.ListNamespacesResponse\x12n\n" +
-	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12n\n" +
+	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12k\n" +
+	"\x06Revoke\x12/.pushmesh.internal.v1.StoreServiceRevokeRequest\x1a0.pushmesh.internal.v1.StoreServiceRevokeResponse\x12\x86\x01\n" +
+	"\x0fListRevocations\x128.pushmesh.internal.v1.StoreServiceListRevocationsRequest\x1a9.pushmesh.internal.v1.StoreServiceListRevocationsResponse\x12n\n" +
+	"\aRestore\x120.pushmesh.internal.v1.StoreServiceRestoreRequest\x1a1.pushmesh.internal.v1.StoreServiceRestoreResponse\x12n\n" +
 	"\x0fListDeadLetters\x12,.pushmesh.internal.v1.ListDeadLettersRequest\x1a-.pushmesh.internal.v1.ListDeadLettersResponse\x12w\n" +
 	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponse\x12\x86\x01\n" +
 	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponse\x12s\n" +
@@ -3586,7 +3916,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -3622,117 +3952,134 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*ListNamespacesResponse)(nil),              // 31: pushmesh.internal.v1.ListNamespacesResponse
 	(*DeleteNamespaceRequest)(nil),              // 32: pushmesh.internal.v1.DeleteNamespaceRequest
 	(*DeleteNamespaceResponse)(nil),             // 33: pushmesh.internal.v1.DeleteNamespaceResponse
-	(*ListDeadLettersRequest)(nil),              // 34: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),             // 35: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),           // 36: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil),          // 37: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*StoreServiceCancelScheduledRequest)(nil),  // 38: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	(*StoreServiceCancelScheduledResponse)(nil), // 39: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	(*InspectRequest)(nil),                      // 40: pushmesh.internal.v1.InspectRequest
-	(*InspectResponse)(nil),                     // 41: pushmesh.internal.v1.InspectResponse
-	(*InspectedDatabase)(nil),                   // 42: pushmesh.internal.v1.InspectedDatabase
-	(*StoreServicePutModelRequest)(nil),         // 43: pushmesh.internal.v1.StoreServicePutModelRequest
-	(*StoreServicePutModelResponse)(nil),        // 44: pushmesh.internal.v1.StoreServicePutModelResponse
-	(*StoreServiceListModelsRequest)(nil),       // 45: pushmesh.internal.v1.StoreServiceListModelsRequest
-	(*StoreServiceListModelsResponse)(nil),      // 46: pushmesh.internal.v1.StoreServiceListModelsResponse
-	(*StoreServiceReadModelRequest)(nil),        // 47: pushmesh.internal.v1.StoreServiceReadModelRequest
-	(*StoreServiceReadModelResponse)(nil),       // 48: pushmesh.internal.v1.StoreServiceReadModelResponse
-	(*StoreServiceDeleteModelRequest)(nil),      // 49: pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	(*StoreServiceDeleteModelResponse)(nil),     // 50: pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	(*OwnersResponse_Range)(nil),                // 51: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 52: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 53: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 54: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 55: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 56: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 57: pushmesh.v1.Namespace
-	(*pushmeshv1.Model)(nil),                    // 58: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 59: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 60: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 61: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 62: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*StoreServiceRevokeRequest)(nil),           // 34: pushmesh.internal.v1.StoreServiceRevokeRequest
+	(*StoreServiceRevokeResponse)(nil),          // 35: pushmesh.internal.v1.StoreServiceRevokeResponse
+	(*StoreServiceListRevocationsRequest)(nil),  // 36: pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	(*StoreServiceListRevocationsResponse)(nil), // 37: pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	(*StoreServiceRestoreRequest)(nil),          // 38: pushmesh.internal.v1.StoreServiceRestoreRequest
+	(*StoreServiceRestoreResponse)(nil),         // 39: pushmesh.internal.v1.StoreServiceRestoreResponse
+	(*ListDeadLettersRequest)(nil),              // 40: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 41: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 42: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 43: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 44: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 45: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*InspectRequest)(nil),                      // 46: pushmesh.internal.v1.InspectRequest
+	(*InspectResponse)(nil),                     // 47: pushmesh.internal.v1.InspectResponse
+	(*InspectedDatabase)(nil),                   // 48: pushmesh.internal.v1.InspectedDatabase
+	(*StoreServicePutModelRequest)(nil),         // 49: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 50: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 51: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 52: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 53: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 54: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 55: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 56: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 57: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 58: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 59: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 60: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 61: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 62: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 63: pushmesh.v1.Namespace
+	(*pushmeshv1.Revocation)(nil),               // 64: pushmesh.v1.Revocation
+	(*pushmeshv1.Model)(nil),                    // 65: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 66: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 67: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 68: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 69: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	51, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	57, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	55, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	61, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
 	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	52, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	55, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	53, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	58, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	61, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	59, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
 	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
 	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
 	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	55, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	55, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	56, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	56, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	57, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	57, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	57, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	20, // 20: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	55, // 21: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
-	42, // 22: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	54, // 23: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	0,  // 24: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	58, // 25: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	58, // 26: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	58, // 27: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	58, // 28: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
-	1,  // 29: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 30: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 31: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 32: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 33: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	15, // 34: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	18, // 35: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	22, // 36: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	24, // 37: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	26, // 38: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	28, // 39: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	30, // 40: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	32, // 41: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	34, // 42: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	36, // 43: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	38, // 44: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	43, // 45: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	45, // 46: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	47, // 47: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	49, // 48: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	59, // 49: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	60, // 50: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	40, // 51: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 52: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 53: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 54: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 55: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 56: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 57: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 58: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 59: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 60: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 61: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 62: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	31, // 63: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	33, // 64: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	35, // 65: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	37, // 66: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	39, // 67: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	44, // 68: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	46, // 69: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	48, // 70: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	50, // 71: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	61, // 72: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	62, // 73: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	41, // 74: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	52, // [52:75] is the sub-list for method output_type
-	29, // [29:52] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	61, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	61, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	62, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	62, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	63, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	63, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	63, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	64, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
+	64, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
+	64, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
+	64, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
+	20, // 24: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	61, // 25: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	48, // 26: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
+	60, // 27: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	0,  // 28: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
+	65, // 29: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	65, // 30: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	65, // 31: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	65, // 32: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 33: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 34: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 35: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 36: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 37: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	15, // 38: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	18, // 39: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	22, // 40: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	24, // 41: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	26, // 42: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	28, // 43: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	30, // 44: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	32, // 45: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	34, // 46: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	36, // 47: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	38, // 48: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	40, // 49: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	42, // 50: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	44, // 51: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	49, // 52: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	51, // 53: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	53, // 54: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	55, // 55: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	66, // 56: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	67, // 57: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	46, // 58: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 59: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 60: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 61: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 62: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 63: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 64: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 65: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 66: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 67: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 68: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 69: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	31, // 70: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	33, // 71: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	35, // 72: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	37, // 73: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	39, // 74: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	41, // 75: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	43, // 76: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	45, // 77: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	50, // 78: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	52, // 79: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	54, // 80: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	56, // 81: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	68, // 82: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	69, // 83: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	47, // 84: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	59, // [59:85] is the sub-list for method output_type
+	33, // [33:59] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -3747,7 +4094,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,9 @@ const (
 	StoreService_PutNamespace_FullMethodName       = "/pushmesh.internal.v1.StoreService/PutNamespace"
 	StoreService_ListNamespaces_FullMethodName     = "/pushmesh.internal.v1.StoreService/ListNamespaces"
 	StoreService_DeleteNamespace_FullMethodName    = "/pushmesh.internal.v1.StoreService/DeleteNamespace"
+	StoreService_Revoke_FullMethodName             = "/pushmesh.internal.v1.StoreService/Revoke"
+	StoreService_ListRevocations_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListRevocations"
+	StoreService_Restore_FullMethodName            = "/pushmesh.internal.v1.StoreService/Restore"
 	StoreService_ListDeadLetters_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListDeadLetters"
 	StoreService_DiscardDeadLetters_FullMethodName = "/pushmesh.internal.v1.StoreService/DiscardDeadLetters"
 	StoreService_CancelScheduled_FullMethodName    = "/pushmesh.internal.v1.StoreService/CancelScheduled"
@@ -74,6 +77,10 @@ type StoreServiceClient interface {
 	// ListNamespaces answers with every policy and the version of the whole; unchanged: version alone.
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
 	DeleteNamespace(ctx context.Context, in *DeleteNamespaceRequest, opts ...grpc.CallOption) (*DeleteNamespaceResponse, error)
+	Revoke(ctx context.Context, in *StoreServiceRevokeRequest, opts ...grpc.CallOption) (*StoreServiceRevokeResponse, error)
+	// ListRevocations answers with what changed after a version, in pages.
+	ListRevocations(ctx context.Context, in *StoreServiceListRevocationsRequest, opts ...grpc.CallOption) (*StoreServiceListRevocationsResponse, error)
+	Restore(ctx context.Context, in *StoreServiceRestoreRequest, opts ...grpc.CallOption) (*StoreServiceRestoreResponse, error)
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(ctx context.Context, in *DiscardDeadLettersRequest, opts ...grpc.CallOption) (*DiscardDeadLettersResponse, error)
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
@@ -242,6 +249,36 @@ func (c *storeServiceClient) DeleteNamespace(ctx context.Context, in *DeleteName
 	return out, nil
 }
 
+func (c *storeServiceClient) Revoke(ctx context.Context, in *StoreServiceRevokeRequest, opts ...grpc.CallOption) (*StoreServiceRevokeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceRevokeResponse)
+	err := c.cc.Invoke(ctx, StoreService_Revoke_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ListRevocations(ctx context.Context, in *StoreServiceListRevocationsRequest, opts ...grpc.CallOption) (*StoreServiceListRevocationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceListRevocationsResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListRevocations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) Restore(ctx context.Context, in *StoreServiceRestoreRequest, opts ...grpc.CallOption) (*StoreServiceRestoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceRestoreResponse)
+	err := c.cc.Invoke(ctx, StoreService_Restore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDeadLettersResponse)
@@ -387,6 +424,10 @@ type StoreServiceServer interface {
 	// ListNamespaces answers with every policy and the version of the whole; unchanged: version alone.
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
 	DeleteNamespace(context.Context, *DeleteNamespaceRequest) (*DeleteNamespaceResponse, error)
+	Revoke(context.Context, *StoreServiceRevokeRequest) (*StoreServiceRevokeResponse, error)
+	// ListRevocations answers with what changed after a version, in pages.
+	ListRevocations(context.Context, *StoreServiceListRevocationsRequest) (*StoreServiceListRevocationsResponse, error)
+	Restore(context.Context, *StoreServiceRestoreRequest) (*StoreServiceRestoreResponse, error)
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error)
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
@@ -451,6 +492,15 @@ func (UnimplementedStoreServiceServer) ListNamespaces(context.Context, *ListName
 }
 func (UnimplementedStoreServiceServer) DeleteNamespace(context.Context, *DeleteNamespaceRequest) (*DeleteNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteNamespace not implemented")
+}
+func (UnimplementedStoreServiceServer) Revoke(context.Context, *StoreServiceRevokeRequest) (*StoreServiceRevokeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
+}
+func (UnimplementedStoreServiceServer) ListRevocations(context.Context, *StoreServiceListRevocationsRequest) (*StoreServiceListRevocationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRevocations not implemented")
+}
+func (UnimplementedStoreServiceServer) Restore(context.Context, *StoreServiceRestoreRequest) (*StoreServiceRestoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Restore not implemented")
 }
 func (UnimplementedStoreServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
@@ -719,6 +769,60 @@ func _StoreService_DeleteNamespace_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceRevokeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).Revoke(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_Revoke_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).Revoke(ctx, req.(*StoreServiceRevokeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ListRevocations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceListRevocationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListRevocations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListRevocations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListRevocations(ctx, req.(*StoreServiceListRevocationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_Restore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceRestoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).Restore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_Restore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).Restore(ctx, req.(*StoreServiceRestoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDeadLettersRequest)
 	if err := dec(in); err != nil {
@@ -920,6 +1024,18 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteNamespace",
 			Handler:    _StoreService_DeleteNamespace_Handler,
+		},
+		{
+			MethodName: "Revoke",
+			Handler:    _StoreService_Revoke_Handler,
+		},
+		{
+			MethodName: "ListRevocations",
+			Handler:    _StoreService_ListRevocations_Handler,
+		},
+		{
+			MethodName: "Restore",
+			Handler:    _StoreService_Restore_Handler,
 		},
 		{
 			MethodName: "ListDeadLetters",

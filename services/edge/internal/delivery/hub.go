@@ -7,6 +7,7 @@
 package delivery
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 
@@ -124,10 +125,7 @@ func New(cfg Config) *Hub {
 	h.starter.lines = map[exchange.Conn]*line{}
 	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
 	h.counts.Config = count.Config{Jobs: &h.rooms.jobs, Conns: &h.conns, Topics: &h.topics, Filters: &h.wildcards.index, Groups: h.groups.room}
-	share := cfg.Budget
-	if share == nil {
-		share = budget.New(int64(h.lim.QueueMemory), 1).Share(0)
-	}
+	share := cmp.Or(cfg.Budget, budget.New(int64(h.lim.QueueMemory), 1).Share(0))
 	h.ranked = newRanked(h, share)
 	h.topics = state.NewTopics(cfg.PolicyFor, &h.arrays, &h.texts)
 	h.replay.pace.Most = h.lim.ReplayPace
@@ -178,6 +176,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
 		h.forConn(e.Conn, h.sessions.yield)
+	case exchange.RevocationsChanged:
+		h.rooms.principals.Sweep()
 	case exchange.PoliciesChanged:
 		h.topics.PoliciesChanged()
 		h.groups.room.PoliciesChanged()

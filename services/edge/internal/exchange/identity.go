@@ -12,4 +12,8 @@ type Identified struct {
 	Why  *code.Error
 }
 
-func (Identified) event() {}
+// RevocationsChanged says that other tokens are revoked than before.
+type RevocationsChanged struct{}
+
+func (Identified) event()         {}
+func (RevocationsChanged) event() {}

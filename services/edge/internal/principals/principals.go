@@ -14,6 +14,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/revocation"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -64,11 +65,14 @@ type Config struct {
 	// long one stays otherwise.
 	KeepExpired bool
 	Grace       time.Duration
+	// Revoked says which tokens are void before they end; nil: none is.
+	Revoked Revocations
 }
 
 // Table has the principals of one loop's connections, and is used by that loop alone.
 type Table struct {
 	cfg      Config
+	sweep    *sweep // nil: none is under way
 	delivery Delivery
 	jobs     *walk.Jobs
 	cost     *walk.Cost
@@ -87,16 +91,18 @@ type Stats struct {
 	Nameless  uint64 // clients that came in without a token
 	Expired   uint64 // connections closed because their token ended
 	Refreshed uint64 // tokens that took the place of others
+	Revoked   uint64 // connections closed because their token was revoked
 	Lost      uint64 // subscriptions that ended because a new token does not grant them
 }
 
 // entry is what a connection has. Its strings are of names.
 type entry struct {
-	user    string // "": nothing was proven
-	ends    uint64 // when the connection is closed, Unix time in microseconds; 0: never
-	expires uint64 // when the token ends, the same
-	grants  uint32 // a place in grants
-	gen     uint32 // of the connection
+	user   string // "": nothing was proven
+	ends   uint64 // when the connection is closed, Unix time in microseconds; 0: never
+	token  revocation.Key
+	grants uint32 // a place in grants
+	gen    uint32 // of the connection
+	issued uint32 // the token's iat (revocation.Token)
 }
 
 // waiting is a request whose token is being checked: a Hello, or a RefreshToken with an id.
@@ -198,6 +204,9 @@ func (t *Table) identify(c exchange.Conn, token string) (*identity.Principal, *c
 
 // enter notes who a connection belongs to, unless its Hello asks for what the token does not allow.
 func (t *Table) enter(c exchange.Conn, m *wirev1.Hello, who *identity.Principal) *code.Error {
+	if why := t.revoked(who); why != nil {
+		return why
+	}
 	switch {
 	case m.GetClientId() == "" && len(who.Clients) > 0:
 		return code.New(wirev1.Code_CODE_FORBIDDEN, "Hello names no client_id, and the token's pm_client allows certain ones only")
@@ -227,14 +236,19 @@ func (t *Table) set(c exchange.Conn, who *identity.Principal) {
 	before := e.grants
 	e.grants = t.grants.hold(who.Grants)
 	t.grants.release(before)
-	e.gen = c.Gen
-	e.expires, e.ends = 0, 0
+	shown := revocation.Of(who)
+	e.gen, e.token, e.issued, e.ends = c.Gen, shown.Key, shown.Issued, 0
+	if !who.Expires.IsZero() && !t.cfg.KeepExpired {
+		e.ends = expires(who) - t.early(who) + uint64(t.cfg.Grace.Microseconds())
+	}
+}
+
+// expires is when a principal's token ends, Unix time in microseconds; 0: never.
+func expires(who *identity.Principal) uint64 {
 	if who.Expires.IsZero() {
-		return
+		return 0
 	}
-	if e.expires = uint64(who.Expires.UnixMicro()); !t.cfg.KeepExpired {
-		e.ends = e.expires - t.early(who) + uint64(t.cfg.Grace.Microseconds())
-	}
+	return uint64(who.Expires.UnixMicro())
 }
 
 // mostEarly is how long before its token's end a connection is closed at most, so that those who

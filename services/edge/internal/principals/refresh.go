@@ -55,6 +55,9 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 	case why == nil && who.User != e.user:
 		why = code.New(wirev1.Code_CODE_FORBIDDEN, "the token is of another user: a connection keeps the user that it began with")
 	}
+	if why == nil {
+		why = t.revoked(who)
+	}
 	if why == nil && len(who.Clients) > 0 {
 		if clientID, _, _, _ := t.delivery.Client(c.Slot); !who.AllowsClient(clientID) {
 			why = notThisClient
@@ -67,7 +70,7 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 	t.stats.Refreshed++
 	before := e.grants
 	t.set(c, who)
-	t.delivery.Refreshed(c, &wirev1.Refreshed{Id: id, ExpiresAt: e.expires})
+	t.delivery.Refreshed(c, &wirev1.Refreshed{Id: id, ExpiresAt: expires(who)})
 	if e.grants != before {
 		t.jobs.Push(&review{t: t, c: c, alone: -1})
 	}

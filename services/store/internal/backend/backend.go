@@ -33,6 +33,7 @@ type Records interface {
 	DeadLetters
 	Schedules
 	Claims
+	Revocations
 }
 
 // Log is the log of shards, and who owns them.

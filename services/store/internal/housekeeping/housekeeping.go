@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	slicesEvery   = time.Minute
-	sessionsEvery = 10 * time.Second
-	foldsEvery    = 5 * time.Second // or more often, where folds are
+	slicesEvery      = time.Minute
+	revocationsEvery = time.Minute
+	sessionsEvery    = 10 * time.Second
+	foldsEvery       = 5 * time.Second // or more often, where folds are
 	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go;
 	// it sends one a second.
 	edgeSilence = time.Minute
@@ -39,6 +40,7 @@ type Database interface {
 	ExpireSessions(ctx context.Context, now uint64, limit int) ([]backend.SessionKey, error)
 	SessionEdges(ctx context.Context) ([]string, error)
 	DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error)
+	ExpireRevocations(ctx context.Context, now uint64, limit int) (int, error)
 }
 
 // Config of a Keeper.
@@ -64,7 +66,7 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Keeper is a lifecycle.Part. It owns four goroutines and a subscription.
+// Keeper is a lifecycle.Part. It owns five goroutines and a subscription.
 type Keeper struct {
 	cfg     Config
 	metrics *metrics
@@ -109,6 +111,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	k.group = lifecycle.NewGroup(context.Background())
 	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, jobTimeout, k.Slices) })
 	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, jobTimeout, k.Sessions) })
+	k.group.Go("housekeeping-revocations", func(ctx context.Context) { k.every(ctx, revocationsEvery, jobTimeout, k.Revocations) })
 	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Cursors) })
 	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Checkpoints) })
 	return nil
@@ -195,6 +198,18 @@ func (k *Keeper) Sessions(ctx context.Context) error {
 		}
 		if k.metrics.expired.Add(float64(len(over))); len(over) < expireLimit {
 			return nil
+		}
+	}
+}
+
+// Revocations deletes those that are over.
+func (k *Keeper) Revocations(ctx context.Context) error {
+	if err := k.cfg.Ages(); err != nil {
+		return fmt.Errorf("no revocation expires: %w", err)
+	}
+	for {
+		if n, err := k.cfg.Backend.ExpireRevocations(ctx, k.now(), expireLimit); err != nil || n < expireLimit {
+			return err
 		}
 	}
 }

@@ -24,6 +24,7 @@ type fake struct {
 	made    int
 	dropped int
 	folds   []backend.Fold
+	revoked int
 	err     error
 }
 
@@ -61,8 +62,27 @@ func (f *fake) DetachEdge(_ context.Context, edge string, _ uint64) (int, error)
 	return 1, nil
 }
 
+func (f *fake) ExpireRevocations(_ context.Context, _ uint64, limit int) (int, error) {
+	n := min(f.revoked, limit)
+	f.revoked -= n
+	return n, f.err
+}
+
 func keeper(f *fake, now func() time.Time) *Keeper {
 	return New(Config{Backend: f, Mine: func() bool { return true }, Now: now, Log: slog.New(slog.DiscardHandler)})
+}
+
+// Revocations go once they are over, as far as the clock can tell that.
+func TestRevocationsExpireInPieces(t *testing.T) {
+	f := &fake{revoked: 2*expireLimit + 1}
+	k := keeper(f, time.Now)
+	if err := k.Revocations(t.Context()); err != nil || f.revoked != 0 {
+		t.Errorf("%d are left: %v", f.revoked, err)
+	}
+	f.revoked, k.cfg.Ages = 1, func() error { return errors.New("which time it is nobody knows") }
+	if err := k.Revocations(t.Context()); err == nil || f.revoked != 1 {
+		t.Errorf("%d are left where the clock can't be trusted: %v", f.revoked, err)
+	}
 }
 
 func TestSessionsExpireInPieces(t *testing.T) {

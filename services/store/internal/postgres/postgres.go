@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/namespaces"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/outbox"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/partition"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/revocations"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/sessions"
 )
@@ -47,6 +48,7 @@ type DB struct {
 	*models.Models
 	*claims.Claims
 	*outbox.Outboxes
+	*revocations.Revocations
 }
 
 var (
@@ -68,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	return &DB{
 		Server: s, Partitions: p, Log: log.New(s, p), Sessions: held, Letters: deadletters.New(s), Namespaces: namespaces.New(s),
-		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s),
+		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s),
 	}, nil
 }
 

@@ -49,6 +49,8 @@ type Config struct {
 	Letters func()
 	// Changed is called after a change of namespaces; it must not block.
 	Changed func()
+	// Revoked is called with the version after a change of revocations; it must not block.
+	Revoked func(version uint64)
 	// Quotas of sessions.
 	Quotas Quotas
 	Now    func() time.Time

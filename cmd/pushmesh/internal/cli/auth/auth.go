@@ -19,7 +19,10 @@ import (
 
 // Command is the command pushmesh auth.
 type Command struct {
-	Explain Explain `cmd:"" help:"Say who a token is of, and why they may or may not do something."`
+	Explain     Explain     `cmd:"" help:"Say who a token is of, and why they may or may not do something."`
+	Revoke      revoke      `cmd:"" help:"Make the tokens of a user void, or a single token, and close the connections that came in with them."`
+	Revocations revocations `cmd:"" help:"Show what is revoked."`
+	Restore     restore     `cmd:"" help:"End a revocation before its time."`
 }
 
 // Explain is the command pushmesh auth explain.

@@ -1,0 +1,114 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// AccessStore is what Access needs of the store (storeclient.Client).
+type AccessStore interface {
+	Revoke(ctx context.Context, req *meshv1.StoreServiceRevokeRequest) (*meshv1.StoreServiceRevokeResponse, error)
+	ListRevocations(ctx context.Context, req *meshv1.StoreServiceListRevocationsRequest) (*meshv1.StoreServiceListRevocationsResponse, error)
+	Restore(ctx context.Context, req *meshv1.StoreServiceRestoreRequest) (*meshv1.StoreServiceRestoreResponse, error)
+}
+
+const (
+	defaultRevocations = 100
+	maxRevocations     = 1000
+)
+
+// Access is pushmesh.v1.AccessService. Whoever changes something is named in the log.
+type Access struct {
+	pushmeshv1.UnimplementedAccessServiceServer
+	store  AccessStore
+	caller func(context.Context) string
+	log    *slog.Logger
+}
+
+// NewAccess makes the service. caller names who calls.
+func NewAccess(store AccessStore, caller func(context.Context) string, log *slog.Logger) *Access {
+	return &Access{store: store, caller: caller, log: log}
+}
+
+// Revoke implements AccessService.
+func (a *Access) Revoke(ctx context.Context, req *pushmeshv1.AccessServiceRevokeRequest) (*pushmeshv1.AccessServiceRevokeResponse, error) {
+	r := &pushmeshv1.Revocation{User: req.GetUser(), Issuer: req.GetIssuer(), TokenId: req.GetTokenId(), Reason: req.GetReason(), Until: req.GetUntil()}
+	resp, err := a.store.Revoke(ctx, &meshv1.StoreServiceRevokeRequest{Revocation: r})
+	if err == nil {
+		r = resp.GetRevocation()
+	}
+	if err = a.audit(ctx, "revoke", r, err); err != nil {
+		return nil, err
+	}
+	return &pushmeshv1.AccessServiceRevokeResponse{Revocation: r}, nil
+}
+
+// Restore implements AccessService.
+func (a *Access) Restore(ctx context.Context, req *pushmeshv1.AccessServiceRestoreRequest) (*pushmeshv1.AccessServiceRestoreResponse, error) {
+	r := &pushmeshv1.Revocation{User: req.GetUser(), Issuer: req.GetIssuer(), TokenId: req.GetTokenId()}
+	_, err := a.store.Restore(ctx, &meshv1.StoreServiceRestoreRequest{Revocation: r})
+	if err = a.audit(ctx, "restore", r, err); err != nil {
+		return nil, err
+	}
+	return &pushmeshv1.AccessServiceRestoreResponse{}, nil
+}
+
+// maxLogged is the most bytes of what a caller says that the log has.
+const maxLogged = 300
+
+// audit logs a change, or that it failed: then it may have been done all the same.
+func (a *Access) audit(ctx context.Context, action string, r *pushmeshv1.Revocation, err error) error {
+	short := func(s string) string { return s[:min(len(s), maxLogged)] }
+	about := []any{"action", action, "caller", a.caller(ctx), "user", short(r.GetUser()), "issuer", short(r.GetIssuer()), "token_id", short(r.GetTokenId())}
+	if err != nil {
+		why := code.From(err)
+		a.log.Warn("audit: an operator's change failed", append(about, "code", code.Name(why.Code), "error", why.Message)...)
+		return why
+	}
+	a.log.Info("audit: an operator's change", append(about, "reason", r.GetReason(), "until", r.GetUntil(), "version", r.GetVersion())...)
+	return nil
+}
+
+// List implements AccessService.
+func (a *Access) List(ctx context.Context, req *pushmeshv1.AccessServiceListRequest) (*pushmeshv1.AccessServiceListResponse, error) {
+	limit := req.GetLimit()
+	switch {
+	case limit == 0:
+		limit = defaultRevocations
+	case limit > maxRevocations:
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, fmt.Sprintf("limit is %d, at most 1,000", req.GetLimit()))
+	}
+	var have uint64
+	if req.GetPageToken() != "" {
+		var err error
+		if have, err = strconv.ParseUint(req.GetPageToken(), 10, 64); err != nil {
+			return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "page_token is none that an answer had")
+		}
+	}
+	resp := &pushmeshv1.AccessServiceListResponse{}
+	for more := true; more && len(resp.GetRevocations()) < int(limit); {
+		page, err := a.store.ListRevocations(ctx, &meshv1.StoreServiceListRevocationsRequest{HaveVersion: have, Limit: limit - uint32(len(resp.GetRevocations()))})
+		if err != nil {
+			return nil, code.From(err)
+		}
+		for i, r := range page.GetRevocations() {
+			if !slices.Contains(page.GetRestored(), uint32(i)) {
+				resp.Revocations = append(resp.Revocations, r)
+			}
+		}
+		if more, have = page.GetMore(), page.GetVersion(); more {
+			resp.NextPageToken = strconv.FormatUint(have, 10)
+		} else {
+			resp.NextPageToken = ""
+		}
+	}
+	return resp, nil
+}
