@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -73,8 +74,10 @@ type Edge struct {
 	// certs and handshakes are nil where there is no TLS.
 	certs      *certs.Keeper
 	handshakes *handshake.Pool
-	// tokens, gate and revoked are nil where nobody has to show a token.
+	// gate and revoked are nil where nobody has to show who it is, tokens where no issuers are
+	// known, and hook where no backend is asked.
 	tokens  *token.Verifier
+	hook    *hook.Hook
 	gate    *gate.Gate
 	revoked *revocation.Watch
 
@@ -203,7 +206,12 @@ func (e *Edge) assemble() error {
 	}
 	if e.gate != nil {
 		e.stack.Add("revocations", e.revoked)
-		e.stack.Add("issuers", e.tokens)
+		if e.tokens != nil {
+			e.stack.Add("issuers", e.tokens)
+		}
+		if e.hook != nil {
+			e.stack.Add("connect hook", e.hook)
+		}
 		e.stack.Add("tokens", e.gate)
 	}
 	for i, l := range loops {
@@ -286,6 +294,9 @@ func (e *Edge) report() {
 	e.checks.Report("nats", e.bus.Check)
 	e.checks.Report("store", e.stores.Check)
 	e.checks.Report("clock", e.clock.Check)
+	if e.hook != nil {
+		e.checks.Report("connect hook", e.hook.Check)
+	}
 	e.checks.Report("mesh", func() error { return errors.Join(e.stores.CheckMesh(), e.neighbours.Check(), e.mesh.CheckID()) })
 	e.checks.Require("namespaces", e.policies.Check)
 	if e.revoked != nil {

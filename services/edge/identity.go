@@ -9,9 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/cores"
+	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/revocation"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
@@ -23,29 +26,31 @@ func (e *Edge) principals() (principals.Config, error) {
 	cfg := principals.Config{
 		Redeem: e.tickets.Redeem, TLSOnly: s.TLSRequired, KeepExpired: s.TokenExpiry == untilReconnect, Grace: s.TokenGrace,
 	}
-	if s.Issuers == "" {
+	if s.Issuers == "" && s.ConnectHook == "" {
 		return cfg, nil
-	}
-	issuers, err := token.ReadIssuers(s.Issuers)
-	if err != nil {
-		return cfg, fmt.Errorf("--issuers: %w", err)
 	}
 	allow, err := outbound.ParseAllow(s.OutboundAllow)
 	if err != nil {
 		return cfg, err
 	}
-	workers := s.TokenWorkers
-	if workers == 0 {
-		workers = max(cores.Usable()/2, 1)
-	}
 	guard := outbound.New(outbound.Config{Metric: "pushmesh_edge_outbound_refused_total", Allow: allow, Log: e.tel.Log, Registry: e.tel.Registry})
-	e.tokens = token.New(issuers, token.Options{
-		Guard: guard, Log: e.tel.Log, Concurrency: workers, CacheBytes: s.TokenCache, Registry: e.tel.Registry, Tier: "edge",
-	})
-	e.gate = gate.New(gate.Config{
-		Verifier: e.tokens, Nameless: gate.Nameless(s.ClientsWithoutToken), Log: e.tel.Log,
+	door := gate.Config{
+		Edge: s.ID, Nameless: gate.Nameless(s.ClientsWithoutToken), Log: e.tel.Log,
 		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
-	})
+	}
+	if s.Issuers != "" {
+		if e.tokens, err = s.verifier(guard, e.tel); err != nil {
+			return cfg, err
+		}
+		door.Verifier = e.tokens
+	}
+	if s.ConnectHook != "" {
+		if e.hook, err = s.backend(guard, e.tel); err != nil {
+			return cfg, err
+		}
+		door.Backend = e.hook
+	}
+	e.gate = gate.New(door)
 	e.revoked = revocation.NewWatch(e.stores, e.bus, func() time.Time { return e.clock.At(time.Now()) }, e.tel.Log)
 	e.revoked.OnChange(func() {
 		for i := range e.loops {
@@ -54,6 +59,37 @@ func (e *Edge) principals() (principals.Config, error) {
 	})
 	cfg.Door, cfg.Revoked = e.gate, e.revoked
 	return cfg, nil
+}
+
+// verifier makes what checks tokens.
+func (s *Settings) verifier(guard *outbound.Guard, tel *telemetry.Telemetry) (*token.Verifier, error) {
+	issuers, err := token.ReadIssuers(s.Issuers)
+	if err != nil {
+		return nil, fmt.Errorf("--issuers: %w", err)
+	}
+	workers := s.TokenWorkers
+	if workers == 0 {
+		workers = max(cores.Usable()/2, 1)
+	}
+	return token.New(issuers, token.Options{
+		Guard: guard, Log: tel.Log, Concurrency: workers, CacheBytes: s.TokenCache, Registry: tel.Registry, Tier: "edge",
+	}), nil
+}
+
+// backend makes what asks who clients are.
+func (s *Settings) backend(guard *outbound.Guard, tel *telemetry.Telemetry) (*hook.Hook, error) {
+	secret, err := outbound.OpenSecret(s.WebhookSecrets, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	h, err := hook.New(hook.Config{
+		URL: s.ConnectHook, Guard: guard, Secret: secret, Timeout: s.ConnectHookTimeout, UnderWay: s.ConnectHookInFlight, CacheBytes: s.TokenCache,
+		Log: tel.Log, Registry: tel.Registry, Tier: "edge",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--connect-hook: %w", err)
+	}
+	return h, nil
 }
 
 // What becomes of connections whose token has ended.
@@ -69,12 +105,16 @@ const maxGrace = 24 * time.Hour
 func (s *Settings) checkIdentity() error {
 	var errs []error
 	switch {
-	case s.Issuers == "" && !s.Open:
-		errs = append(errs, errors.New("the edge would let in everybody who reaches its port: name who signs the tokens of clients (--issuers FILE), or say that everybody may come in (--open)"))
-	case s.Issuers != "" && s.Open:
-		errs = append(errs, errors.New("--open lets everybody in, and --issuers those with a token: give one of them (--clients-without-token accept lets both in)"))
-	case s.Issuers == "" && (s.ClientsWithoutToken != string(gate.Refuse) || s.TokenExpiry != closes || s.TokenGrace != 0):
-		errs = append(errs, errors.New("--clients-without-token, --token-expiry and --token-grace need --issuers"))
+	case s.Issuers == "" && s.ConnectHook == "" && !s.Open:
+		errs = append(errs, errors.New("the edge would let in everybody who reaches its port: name who signs the tokens of clients (--issuers FILE) or whom to ask (--connect-hook URL), or say that everybody may come in (--open)"))
+	case (s.Issuers != "" || s.ConnectHook != "") && s.Open:
+		errs = append(errs, errors.New("--open lets everybody in, and --issuers and --connect-hook those who are known: give one of them (--clients-without-token accept lets both in)"))
+	case s.ConnectHook != "" && s.ClientsWithoutToken != string(gate.Refuse):
+		errs = append(errs, errors.New("--clients-without-token does not go with --connect-hook, which is asked about clients without a token, too"))
+	case s.Issuers == "" && s.ClientsWithoutToken != string(gate.Refuse):
+		errs = append(errs, errors.New("--clients-without-token needs --issuers"))
+	case s.Open && (s.TokenExpiry != closes || s.TokenGrace != 0):
+		errs = append(errs, errors.New("--token-expiry and --token-grace need --issuers or --connect-hook"))
 	case s.TokenExpiry == untilReconnect && s.TokenGrace != 0:
 		errs = append(errs, errors.New("--token-grace needs --token-expiry close"))
 	}
@@ -84,8 +124,13 @@ func (s *Settings) checkIdentity() error {
 	if s.TokenExpiry != closes && s.TokenExpiry != untilReconnect {
 		errs = append(errs, fmt.Errorf("--token-expiry %q must be close or until-reconnect", s.TokenExpiry))
 	}
+	if s.ConnectHook == "" && s.WebhookSecrets != "" {
+		errs = append(errs, errors.New("--webhook-secret-file needs --connect-hook"))
+	}
 	_, err := outbound.ParseAllow(s.OutboundAllow)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err,
+		settings.Range("connect-hook-timeout", s.ConnectHookTimeout.Seconds(), 0.01, 60),
+		settings.Range("connect-hook-in-flight", float64(s.ConnectHookInFlight), 1, 100_000))...)
 }
 
 // sendIdentity sends what the gate counts.

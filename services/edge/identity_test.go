@@ -12,8 +12,14 @@ import (
 func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"(--issuers FILE)":         {},
+		"(--connect-hook URL)":     {},
+		"--open lets everybody in": {Open: true, ConnectHook: "https://x"},
+		"does not go with":         {ConnectHook: "https://x", ClientsWithoutToken: "warn"},
+		"--webhook-secret-file":    {Issuers: "x", WebhookSecrets: "y"},
+		"--connect-hook-timeout":   {ConnectHook: "https://x", ConnectHookTimeout: time.Hour},
+		"--connect-hook-in-flight": {ConnectHook: "https://x", ConnectHookInFlight: -1},
 		"give one of them":         {Open: true, Issuers: "x"},
-		"need --issuers":           {Open: true, ClientsWithoutToken: "warn"},
+		"needs --issuers":          {Open: true, ClientsWithoutToken: "warn"},
 		"--token-grace need":       {Open: true, TokenGrace: time.Second},
 		"needs --token-expiry":     {Issuers: "x", TokenExpiry: untilReconnect, TokenGrace: time.Second},
 		"--token-grace":            {Issuers: "x", TokenGrace: -time.Second},
@@ -27,8 +33,14 @@ func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := (&Settings{Issuers: "x"}).Check(); err != nil {
-		t.Error(err)
+	for _, s := range []Settings{{Issuers: "x"}, {ConnectHook: "https://x"}, {Issuers: "x", ConnectHook: "https://x"}, {ConnectHook: "https://x", TokenGrace: time.Second}} {
+		s = s.withDefaults()
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := New(t.Context(), Settings{ConnectHook: "file:///x", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--connect-hook:") {
+		t.Errorf("a URL that is not called: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "issuers.yaml")
 	if err := os.WriteFile(file, []byte("issuers: [{nme: x}]"), 0o600); err != nil {

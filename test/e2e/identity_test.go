@@ -2,15 +2,22 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
+	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -230,5 +237,85 @@ func TestASubscriberWithTokens(t *testing.T) {
 	}
 	if err := refused.Close(); err != nil && !errors.Is(err, context.Canceled) && pushmesh.CodeOf(err) != wirev1.Code_CODE_UNAUTHENTICATED {
 		t.Error(err)
+	}
+}
+
+// A backend is asked who clients are that have no token of an issuer: what it says is what they
+// may, until it says so no longer; while it is away nobody comes in, and who is in stays.
+func TestABackendSaysWhoClientsAre(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	asked := make(chan hook.Question, 100)
+	backendOf := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q hook.Question
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		asked <- q
+		user, known := strings.CutPrefix(q.Token, "session-of-")
+		switch {
+		case away.Load():
+			w.WriteHeader(http.StatusBadGateway)
+		case !known:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"reason": "log in first"}`)
+		default:
+			_, _ = fmt.Fprintf(w, `{"sub": %q, "expires_in": 3600, "pm_sub": ["room/+/chat"], "pm_client": "phone*"}`, user)
+		}
+	}))
+	t.Cleanup(backendOf.Close)
+	is := tokentest.New(t)
+	file := is.File(t)
+	m := harness.Start(t, harness.Options{Change: func(s *inprocess.Settings) {
+		for i := range s.Edges {
+			e := &s.Edges[i]
+			e.Open, e.ConnectHook, e.Issuers, e.OutboundAllow = false, backendOf.URL, file, []string{"127.0.0.1"}
+		}
+	}})
+	for _, c := range []struct {
+		hello *wirev1.Hello
+		want  wirev1.Code
+		asks  bool
+	}{
+		{&wirev1.Hello{Token: "session-of-ann", ClientId: "phone", Session: "s"}, wirev1.Code_CODE_OK, true},
+		{&wirev1.Hello{Token: "session-of-ann", ClientId: "tablet"}, wirev1.Code_CODE_FORBIDDEN, true},
+		{&wirev1.Hello{Token: "guess", ClientId: "phone"}, wirev1.Code_CODE_UNAUTHENTICATED, true},
+		{&wirev1.Hello{ClientId: "phone"}, wirev1.Code_CODE_UNAUTHENTICATED, true},
+		{&wirev1.Hello{Token: is.Token("bob", nil)}, wirev1.Code_CODE_OK, false},
+		{&wirev1.Hello{Token: "a.b.c"}, wirev1.Code_CODE_UNAUTHENTICATED, false},
+	} {
+		hello := proto.CloneOf(c.hello)
+		got, code := comeIn(t, m, hello)
+		if code != c.want || c.asks != (len(asked) > 0) {
+			t.Errorf("%v: %v, %d questions", hello, code, len(asked))
+		}
+		for len(asked) > 0 {
+			if q := <-asked; q.Token != c.hello.GetToken() || q.Client != c.hello.GetClientId() || q.Session != c.hello.GetSession() || q.Edge == "" {
+				t.Errorf("%v: asked %v", hello, q)
+			}
+		}
+		if got != nil {
+			got.Close()
+		}
+	}
+	ann, _ := comeIn(t, m, &wirev1.Hello{Token: "session-of-ann", ClientId: "phone"})
+	ann.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1/chat"})
+	ann.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 2, Filter: "room/#"})
+	if no := ann.Error(); no.GetCode() != wirev1.Code_CODE_FORBIDDEN {
+		t.Errorf("more than the backend says: %v", no)
+	}
+	away.Store(true)
+	c := wireclient.Dial(t, m.EdgeAddr())
+	c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: "session-of-ann", ClientId: "phone-2"})
+	if no := c.Error(); no.GetCode() != wirev1.Code_CODE_UNAVAILABLE || no.GetRetryAfterMs() == 0 {
+		t.Errorf("while the backend is away: %v", no)
+	}
+	m.Publish(t, "room/1/chat", "still here")
+	if msg := ann.Message(); string(msg.GetPayload()) != "still here" {
+		t.Errorf("ann got %v", msg)
+	}
+	away.Store(false)
+	if _, code := comeIn(t, m, &wirev1.Hello{Token: "session-of-ann", ClientId: "phone-2"}); code != wirev1.Code_CODE_OK {
+		t.Errorf("once it is back: %v", code)
 	}
 }

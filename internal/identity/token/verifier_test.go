@@ -577,3 +577,19 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+// Whatever a backend answers is bounded, and who is let in has a user and an end.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"sub": "ann", "expires_in": 60, "cache_seconds": 3, "pm_sub": ["a/{user}/#"], "pm_profile": {"a": 1}}`))
+	f.Add([]byte(`{"sub": "ann", "exp": 4000000000.5, "pm_group": "g/a"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		now := time.Now()
+		a, err := ReadAnswer(data, now)
+		if err != nil {
+			return
+		}
+		if a.Who.Check() != nil || !a.Who.Expires.After(now) || a.Cache < 0 || a.Cache > maxCacheSeconds*time.Second {
+			t.Errorf("%q: %+v", data, a)
+		}
+	})
+}

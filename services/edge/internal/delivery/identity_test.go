@@ -28,7 +28,10 @@ type door struct {
 	nameless *code.Error
 }
 
-func (d *door) Identify(conn exchange.Conn, _, token string) (*identity.Principal, *code.Error, bool) {
+func (d *door) Asks() bool { return false }
+
+func (d *door) Identify(conn exchange.Conn, s principals.Shown) (*identity.Principal, *code.Error, bool) {
+	token := s.Token
 	if d.later[token] {
 		d.asked, d.tokens = append(d.asked, conn), append(d.tokens, token)
 		return nil, nil, false

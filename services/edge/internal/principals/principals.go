@@ -23,12 +23,21 @@ import (
 
 // Door says who may come in. Its methods never block.
 type Door interface {
-	// Identify finds who shows a token. known: that is clear at once, and who or why says it. Else
-	// it is answered by exchange.Identified. from is the client's address; "": it counts for none.
-	Identify(conn exchange.Conn, from, token string) (who *identity.Principal, why *code.Error, known bool)
+	// Identify finds who a client is. known: that is clear at once, and who or why says it. Else it
+	// is answered by exchange.Identified.
+	Identify(conn exchange.Conn, s Shown) (who *identity.Principal, why *code.Error, known bool)
+	// Asks reports whether clients without a token are to be identified, too.
+	Asks() bool
 	// Nameless is a refusal of a client that shows no token; nil: it is let in, and belongs to the
 	// client id that it says, as where there is no Door.
 	Nameless() *code.Error
+}
+
+// Shown is what a client says of itself.
+type Shown struct {
+	// From is the client's address; "": it counts for none.
+	From                     string
+	Token, ClientID, Session string
 }
 
 // Delivery is what principals need of the loop's connections.
@@ -174,14 +183,14 @@ func (t *Table) client(c exchange.Conn, m *wirev1.Hello) (wait bool, why *code.E
 		return false, noTokens
 	case door == nil:
 		return false, nil
-	case m.GetToken() == "":
+	case m.GetToken() == "" && !door.Asks():
 		if why := door.Nameless(); why != nil {
 			return false, why
 		}
 		t.stats.Nameless++
 		return false, nil
 	}
-	who, why, known := t.identify(c, m.GetToken())
+	who, why, known := t.identify(c, Shown{Token: m.GetToken(), ClientID: m.GetClientId(), Session: m.GetSession()})
 	if known {
 		if why == nil {
 			why = t.enter(c, m, who)
@@ -197,9 +206,10 @@ func (t *Table) client(c exchange.Conn, m *wirev1.Hello) (wait bool, why *code.E
 // walk.
 const tokenBytesAsOne = 64
 
-func (t *Table) identify(c exchange.Conn, token string) (*identity.Principal, *code.Error, bool) {
-	t.cost.Add(1 + len(token)/tokenBytesAsOne)
-	return t.cfg.Door.Identify(c, t.origin(c.Slot), token)
+func (t *Table) identify(c exchange.Conn, s Shown) (*identity.Principal, *code.Error, bool) {
+	t.cost.Add(1 + len(s.Token)/tokenBytesAsOne)
+	s.From = t.origin(c.Slot)
+	return t.cfg.Door.Identify(c, s)
 }
 
 // enter notes who a connection belongs to, unless its Hello asks for what the token does not allow.

@@ -26,7 +26,8 @@ func (t *Table) Refresh(c exchange.Conn, m *wirev1.RefreshToken) {
 		t.delivery.RefuseRequest(c, m.GetId(), code.New(wirev1.Code_CODE_RATE_LIMITED, "another token of this connection is being checked"))
 		return
 	}
-	who, why, known := t.identify(c, m.GetToken())
+	clientID, _, _, _ := t.delivery.Client(c.Slot)
+	who, why, known := t.identify(c, Shown{Token: m.GetToken(), ClientID: clientID})
 	if !known {
 		now, _ := t.now()
 		t.waiting[c.Slot] = waiting{conn: c, id: m.GetId(), since: now}

@@ -53,9 +53,10 @@ type open struct {
 // shows is a Door at which everybody is who it says.
 type shows struct{ who *identity.Principal }
 
-func (s *shows) Identify(exchange.Conn, string, string) (*identity.Principal, *code.Error, bool) {
+func (s *shows) Identify(exchange.Conn, Shown) (*identity.Principal, *code.Error, bool) {
 	return s.who, nil, true
 }
+func (*shows) Asks() bool            { return false }
 func (*shows) Nameless() *code.Error { return nil }
 
 func (o *open) Client(slot uint32) (string, string, bool, bool) {
@@ -88,7 +89,9 @@ func (o *open) Greet(c exchange.Conn, _ *wirev1.Hello) { o.conns[c.Slot] = c }
 // later answers who shows a token once the test says so.
 type later struct{ Door }
 
-func (later) Identify(exchange.Conn, string, string) (*identity.Principal, *code.Error, bool) {
+func (later) Asks() bool { return false }
+
+func (later) Identify(exchange.Conn, Shown) (*identity.Principal, *code.Error, bool) {
 	return nil, nil, false
 }
 

@@ -1,4 +1,5 @@
-// Package gate checks, off the event loops, the tokens that an edge's clients show. So many are
+// Package gate finds out, off the event loops, who an edge's clients are: by the tokens that they
+// show, or by what a backend says of them. So many are
 // under way, each in a goroutine that waits for its turn, or for an issuer's keys, most of the
 // time; others wait in a line of their address. Addresses take turns, and where all places are
 // taken the address that has most of them gives one up: who shows very many bad tokens waits for
@@ -9,15 +10,18 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
 // Verifier tells who a token is of; see token.Verifier.
@@ -26,6 +30,12 @@ type Verifier interface {
 	// Known is who a token is of that was found good before, and still is; nil: that is to be
 	// found out. It does not wait.
 	Known(token string) *identity.Principal
+}
+
+// Backend tells who somebody is; see hook.Hook.
+type Backend interface {
+	Ask(ctx context.Context, q *hook.Question) (*identity.Principal, error)
+	Known(q *hook.Question) *identity.Principal
 }
 
 // Nameless says what becomes of clients that show no token.
@@ -40,7 +50,12 @@ const (
 
 // Config of a Gate.
 type Config struct {
+	// Verifier is nil where no issuers are known, Backend where none is asked. With both, what has
+	// the form of a signed token is the Verifier's to judge alone.
 	Verifier Verifier
+	Backend  Backend
+	// Edge is the edge's id, as the backend is told.
+	Edge     string
 	Nameless Nameless
 	// Post brings an event to a loop's mailbox; false where that is full.
 	Post func(loop uint16, e exchange.Event) bool
@@ -63,10 +78,10 @@ type Gate struct {
 	lines lines
 }
 
-// asked is a token that is to be checked.
+// asked is a client of which it is to be found out who it is.
 type asked struct {
 	conn  exchange.Conn
-	token string
+	shown principals.Shown
 }
 
 // timeout is how long a token may be checked for; the time of a Hello ends it before, mostly.
@@ -145,14 +160,41 @@ func (g *Gate) Nameless() *code.Error {
 	return nil
 }
 
+// Asks implements principals.Door.
+func (g *Gate) Asks() bool { return g.cfg.Backend != nil }
+
+// byBackend reports whether the backend says who somebody is.
+func (g *Gate) byBackend(s principals.Shown) bool {
+	const dots = 2 // of a signed token
+	return g.cfg.Backend != nil && (g.cfg.Verifier == nil || strings.Count(s.Token, ".") != dots)
+}
+
+func (g *Gate) question(s principals.Shown) *hook.Question {
+	return &hook.Question{Token: s.Token, Client: s.ClientID, Session: s.Session, Address: s.From, Edge: g.cfg.Edge}
+}
+
+func (g *Gate) known(s principals.Shown) *identity.Principal {
+	if g.byBackend(s) {
+		return g.cfg.Backend.Known(g.question(s))
+	}
+	return g.cfg.Verifier.Known(s.Token)
+}
+
+func (g *Gate) find(ctx context.Context, s principals.Shown) (*identity.Principal, error) {
+	if g.byBackend(s) {
+		return g.cfg.Backend.Ask(ctx, g.question(s))
+	}
+	return g.cfg.Verifier.Verify(ctx, s.Token)
+}
+
 // Identify implements principals.Door.
-func (g *Gate) Identify(conn exchange.Conn, from, token string) (who *identity.Principal, why *code.Error, known bool) {
-	if who := g.cfg.Verifier.Known(token); who != nil {
+func (g *Gate) Identify(conn exchange.Conn, s principals.Shown) (who *identity.Principal, why *code.Error, known bool) {
+	if who := g.known(s); who != nil {
 		return who, nil, true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := asked{conn, token}
+	a := asked{conn, s}
 	switch {
 	case g.group == nil:
 		return nil, stopped, true
@@ -161,14 +203,14 @@ func (g *Gate) Identify(conn exchange.Conn, from, token string) (who *identity.P
 		return nil, nil, false
 	}
 	if g.lines.n >= g.cfg.Waiting {
-		other, ok := g.lines.giveWay(from)
+		other, ok := g.lines.giveWay(s.From)
 		g.gaveWay.Add(1)
 		if !ok {
 			return nil, busy(), true
 		}
 		g.cfg.Post(other.conn.Loop, exchange.Identified{Conn: other.conn, Why: busy()})
 	}
-	g.lines.push(from, a)
+	g.lines.push(s.From, a)
 	return nil, nil, false
 }
 
@@ -198,7 +240,7 @@ func (g *Gate) check(ctx context.Context, a asked) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answer := exchange.Identified{Conn: a.conn}
-	who, err := g.cfg.Verifier.Verify(ctx, a.token)
+	who, err := g.find(ctx, a.shown)
 	if err != nil {
 		answer.Why = code.From(err)
 	} else {

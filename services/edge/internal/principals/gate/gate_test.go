@@ -12,9 +12,11 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/leaks"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
@@ -74,7 +76,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 }
 
 func (w *world) ask(slot int, from, token string) (*identity.Principal, *code.Error, bool) {
-	return w.Identify(exchange.Conn{Slot: uint32(slot)}, from, token)
+	return w.Identify(exchange.Conn{Slot: uint32(slot)}, principals.Shown{From: from, Token: token})
 }
 
 func TestTokensAreCheckedOffTheLoop(t *testing.T) {
@@ -156,7 +158,7 @@ func TestClientsWithoutAToken(t *testing.T) {
 
 func TestAGateThatStopsTakesNothing(t *testing.T) {
 	g := New(Config{Verifier: &held{}})
-	if _, why, known := g.Identify(exchange.Conn{}, "", "x"); !known || why.Code != wirev1.Code_CODE_DRAINING {
+	if _, why, known := g.Identify(exchange.Conn{}, principals.Shown{Token: "x"}); !known || why.Code != wirev1.Code_CODE_DRAINING {
 		t.Errorf("%v", why)
 	}
 	if err := g.Stop(t.Context()); err != nil {
@@ -180,18 +182,18 @@ func TestLines(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0, 1:
 				next++
-				s.push(from, asked{conn: exchange.Conn{Slot: uint32(next)}, token: from})
+				s.push(from, asked{conn: exchange.Conn{Slot: uint32(next)}, shown: principals.Shown{Token: from}})
 				want[from] = append(want[from], uint32(next))
 			case 2:
 				a, ok := s.pop()
 				if ok != (count() > 0) {
 					t.Fatalf("pop says %v of %d", ok, count())
 				}
-				if l := want[a.token]; ok {
+				if l := want[a.shown.Token]; ok {
 					if l[0] != a.conn.Slot {
 						t.Fatalf("%d comes before %d", a.conn.Slot, l[0])
 					}
-					want[a.token] = l[1:]
+					want[a.shown.Token] = l[1:]
 				}
 			default:
 				most := 0
@@ -202,11 +204,11 @@ func TestLines(t *testing.T) {
 				if ok != (most > len(want[from])+1) {
 					t.Fatalf("%v gives way to %d, the most is %d", ok, len(want[from]), most)
 				}
-				if l := want[a.token]; ok {
+				if l := want[a.shown.Token]; ok {
 					if len(l) != most || l[len(l)-1] != a.conn.Slot {
 						t.Fatalf("the last of another gave way")
 					}
-					want[a.token] = l[:len(l)-1]
+					want[a.shown.Token] = l[:len(l)-1]
 				}
 			}
 			if s.n != count() || len(s.of) != s.order.Len() {
@@ -237,7 +239,7 @@ func TestEachIsAnsweredOnce(t *testing.T) {
 		askers.Go(func() {
 			for i := range each {
 				conn := exchange.Conn{Loop: uint16(loop), Slot: uint32(i)}
-				if _, why, known := g.Identify(conn, fmt.Sprint(i%7), "x"); known {
+				if _, why, known := g.Identify(conn, principals.Shown{From: fmt.Sprint(i % 7), Token: "x"}); known {
 					g.cfg.Post(0, exchange.Identified{Conn: conn, Why: why})
 				}
 			}
@@ -266,4 +268,66 @@ type at struct{}
 func (at) Known(string) *identity.Principal { return nil }
 func (at) Verify(context.Context, string) (*identity.Principal, error) {
 	return &identity.Principal{User: "ann"}, nil
+}
+
+// says is a backend that knows everybody by what they say.
+type says struct{ asked chan *hook.Question }
+
+func (s *says) Known(q *hook.Question) *identity.Principal {
+	if q.Client == "known" {
+		return &identity.Principal{User: "ann"}
+	}
+	return nil
+}
+
+func (s *says) Ask(_ context.Context, q *hook.Question) (*identity.Principal, error) {
+	s.asked <- q
+	if q.Token == "" {
+		return nil, code.New(wirev1.Code_CODE_UNAUTHENTICATED, "nobody")
+	}
+	return &identity.Principal{User: "u-" + q.Token}, nil
+}
+
+// What has the form of a signed token is for the issuers, all else for the backend, where there is
+// one: also that nothing is shown.
+func TestWhoIsAsked(t *testing.T) {
+	s := &says{asked: make(chan *hook.Question, 1)}
+	w := newWorld(t, Config{Backend: s, Edge: "e1"})
+	if !w.Asks() {
+		t.Error("clients without a token are not asked about")
+	}
+	ask := func(shown principals.Shown) *identity.Principal {
+		who, why, known := w.Identify(exchange.Conn{}, shown)
+		if why != nil || (who == nil) == known {
+			t.Fatal(who, why, known)
+		}
+		return who
+	}
+	if who := ask(principals.Shown{ClientID: "known"}); who == nil || who.User != "ann" {
+		t.Errorf("got %v", who)
+	}
+	ask(principals.Shown{From: "10.1.1.1", Token: "cookie", ClientID: "phone", Session: "s"})
+	if q := <-s.asked; *q != (hook.Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.1.1", Edge: "e1"}) {
+		t.Errorf("asked %v", q)
+	}
+	if a := <-w.answers; a.Who.User != "u-cookie" {
+		t.Errorf("got %v", a)
+	}
+	ask(principals.Shown{})
+	<-s.asked
+	if a := <-w.answers; a.Who != nil || a.Why.Code != wirev1.Code_CODE_UNAUTHENTICATED {
+		t.Errorf("got %v", a)
+	}
+	ask(principals.Shown{Token: "a.b.c", ClientID: "known"})
+	if token := <-w.began; token != "a.b.c" || len(s.asked) != 0 {
+		t.Errorf("%s is checked", token)
+	}
+	w.goOn <- struct{}{}
+	if a := <-w.answers; a.Who.User != "a.b.c" {
+		t.Errorf("got %v", a)
+	}
+	alone := New(Config{Backend: s})
+	if alone.find(t.Context(), principals.Shown{Token: "a.b.c"}); (<-s.asked).Token != "a.b.c" {
+		t.Error("without issuers the backend is asked about all")
+	}
 }

@@ -1,0 +1,306 @@
+package hook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/leaks"
+	"github.com/pushmesh/pushmesh/internal/outbound"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
+
+// backend answers questions.
+type backend struct {
+	*httptest.Server
+	asked atomic.Int64
+}
+
+func newBackend(t *testing.T, answer http.HandlerFunc) *backend {
+	t.Helper()
+	b := &backend{}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.asked.Add(1)
+		answer(w, r)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// says answers with a status and a body.
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func open(t *testing.T, b *backend, cfg Config) *Hook {
+	t.Helper()
+	allow, err := outbound.ParseAllow([]string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.URL == "" {
+		cfg.URL = b.URL
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = outbound.New(outbound.Config{Metric: "refused", Allow: allow})
+	}
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+const ann = `{"sub": "ann", "expires_in": 60, "pm_sub": ["room/+/chat"]}`
+
+// Who is let in has what the answer says; the backend is told what the client says, and by a
+// signature that it is asked by the mesh.
+func TestWhoTheBackendKnows(t *testing.T) {
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signs, err := outbound.OpenSecret(file, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := webhooks.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1"}
+	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var q Question
+		if err := json.Unmarshal(body, &q); err != nil || q != want {
+			t.Errorf("asked %s: %v", body, err)
+		}
+		if err := checks.Verify(body, r.Header); err != nil {
+			t.Errorf("the signature: %v", err)
+		}
+		_, _ = io.WriteString(w, ann)
+	})
+	h := open(t, b, Config{Secret: signs})
+	who, err := h.Ask(t.Context(), &want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, granted := who.Allows(identity.Subscribe, "room/1/chat"); !granted || who.User != "ann" {
+		t.Errorf("got %+v", who)
+	}
+	if _, granted := who.Allows(identity.Subscribe, "room/#"); granted {
+		t.Error("more is granted than the answer says")
+	}
+	if left := time.Until(who.Expires); left > time.Minute || left < 30*time.Second {
+		t.Errorf("it ends in %s", left)
+	}
+	if h.Known(&want) != nil {
+		t.Error("an answer that may not be used again is")
+	}
+}
+
+// Whatever a backend says, or does not, lets nobody in but a whole and sound answer.
+func TestNobodyComesInByAFault(t *testing.T) {
+	for what, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   wirev1.Code
+		says   string
+	}{
+		"401":              {says(401, ""), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
+		"403 with why":     {says(403, `{"reason": "not paid\n"}`), wirev1.Code_CODE_UNAUTHENTICATED, ": not paid"},
+		"403 with much":    {says(403, `{"reason": "`+strings.Repeat("x", 300)+`"}`), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
+		"500":              {says(500, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"404":              {says(404, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"204":              {says(204, ""), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"garbage":          {says(200, "let him in"), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"half":             {says(200, ann[:len(ann)-1]), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two objects":      {says(200, ann+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"10 MiB":           {says(200, strings.Repeat(" ", 10<<20)+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"no user":          {says(200, `{"expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a wrong user":     {says(200, `{"sub": "a/b", "expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"no end":           {says(200, `{"sub": "ann"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two ends":         {says(200, `{"sub": "ann", "exp": 9999999999, "expires_in": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"over":             {says(200, `{"sub": "ann", "exp": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"misspelled":       {says(200, `{"sub": "ann", "expires_in": 60, "pm_subs": []}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a bad filter":     {says(200, `{"sub": "ann", "expires_in": 60, "pm_sub": "a/#/b"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a negative cache": {says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": -1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"hangs up":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, wirev1.Code_CODE_UNAVAILABLE, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := open(t, newBackend(t, c.answer), Config{})
+			who, err := h.Ask(t.Context(), &Question{Token: "x"})
+			e := code.From(err)
+			if who != nil || e == nil || e.Code != c.want || !strings.Contains(e.Message, c.says) || strings.ContainsAny(e.Message, "\n") {
+				t.Fatalf("got %v, %v", who, err)
+			}
+			if (e.RetryAfter > 0) != (c.want == wirev1.Code_CODE_UNAVAILABLE) {
+				t.Errorf("to come back in %s", e.RetryAfter)
+			}
+		})
+	}
+	private := outbound.New(outbound.Config{Metric: "refused"})
+	b := newBackend(t, says(200, ann))
+	if who, err := open(t, b, Config{Guard: private}).Ask(t.Context(), &Question{}); who != nil || code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || b.asked.Load() != 0 {
+		t.Errorf("an address that is not listed: %v, %v", who, err)
+	}
+	for _, url := range []string{"", "file:///etc/passwd", "http://u:p@host/", "::"} {
+		if _, err := New(Config{URL: url, Guard: private}); err == nil {
+			t.Errorf("%q is taken", url)
+		}
+	}
+}
+
+// A backend says itself when to come back.
+func TestRetryAfter(t *testing.T) {
+	for said, want := range map[string]time.Duration{"7": 7 * time.Second, "100000": mostRetry, "soon": time.Second} {
+		h := open(t, newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", said)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}), Config{})
+		if _, err := h.Ask(t.Context(), &Question{}); code.From(err).RetryAfter != want {
+			t.Errorf("%q: %v", said, err)
+		}
+	}
+}
+
+// An answer is used again for as long as it says, for the same question alone.
+func TestAnswersAreUsedAgain(t *testing.T) {
+	b := newBackend(t, says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": 30}`))
+	reg := prometheus.NewRegistry()
+	h := open(t, b, Config{CacheBytes: 10 * answerCost, Registry: reg, Tier: "edge"})
+	q := &Question{Token: "x", Client: "phone"}
+	if h.Known(q) != nil {
+		t.Fatal("known before it was asked")
+	}
+	who, err := h.Ask(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Known(&Question{Token: "x", Client: "phone"}); got != who {
+		t.Errorf("got %v", got)
+	}
+	for _, other := range []*Question{{Token: "y", Client: "phone"}, {Token: "x", Client: "tablet"}, {Token: "x", Client: "phone", Address: "10.0.0.1"}} {
+		if h.Known(other) != nil {
+			t.Errorf("%v is known", other)
+		}
+	}
+	at := h.cache.all[q.hash()].Value.(*kept)
+	if at.until = time.Now(); h.Known(q) != nil {
+		t.Error("it is used for too long")
+	}
+	for i := range 50 {
+		if _, err := h.Ask(t.Context(), &Question{Token: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.cache.cost > h.cache.most || h.cache.order.Len() != len(h.cache.all) || len(h.cache.all) == 0 || len(h.cache.all) > 10 {
+		t.Errorf("%d bytes for %d answers", h.cache.cost, len(h.cache.all))
+	}
+	if n := testutil.ToFloat64(h.metrics.asked.WithLabelValues(resultCached)); n != 1 {
+		t.Errorf("%v were counted as cached", n)
+	}
+}
+
+// A backend that is slow, or down, is waited for in bounds, left alone for a while, and asked
+// again.
+func TestABackendThatFails(t *testing.T) {
+	var works atomic.Bool
+	hang, arrived := make(chan struct{}), make(chan struct{}, 1)
+	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case works.Load():
+			says(200, ann)(w, r)
+		case r.URL.Path == "/hangs":
+			arrived <- struct{}{}
+			<-hang
+		default:
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	defer close(hang)
+	slow := open(t, b, Config{URL: b.URL + "/hangs", Timeout: 100 * time.Millisecond, UnderWay: 1})
+	first := make(chan error, 1)
+	go func() {
+		_, err := slow.Ask(t.Context(), &Question{})
+		first <- err
+	}()
+	<-arrived
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := slow.Ask(short, &Question{}); code.Of(err) != wirev1.Code_CODE_OVERLOADED {
+		t.Errorf("a second one meanwhile: %v", err)
+	}
+	if err := <-first; code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("no answer in time: %v", err)
+	}
+
+	h := open(t, b, Config{})
+	before := b.asked.Load()
+	for range 2 * failuresToOpen {
+		if _, err := h.Ask(t.Context(), &Question{}); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+			t.Fatal(err)
+		}
+	}
+	if n := b.asked.Load() - before; n != failuresToOpen || h.Check() == nil {
+		t.Errorf("asked %d times, %v", n, h.Check())
+	}
+	works.Store(true)
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := h.Ask(t.Context(), &Question{}); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("never asked again")
+		}
+		<-time.NewTimer(50 * time.Millisecond).C
+	}
+	if err := h.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What clients can have a backend answer does not stop the questions of others.
+func TestClientsCanNotOpenTheBreaker(t *testing.T) {
+	var answer atomic.Value
+	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) { answer.Load().(http.HandlerFunc)(w, r) })
+	h := open(t, b, Config{})
+	for _, a := range []http.HandlerFunc{says(400, ""), says(422, ""), says(200, `{"sub": "a/b"}`), says(403, "")} {
+		answer.Store(a)
+		for range 2 * failuresToOpen {
+			if _, err := h.Ask(t.Context(), &Question{}); err == nil {
+				t.Fatal("let in")
+			}
+		}
+	}
+	answer.Store(says(200, ann))
+	if _, err := h.Ask(t.Context(), &Question{}); err != nil {
+		t.Error(err)
+	}
+}
