@@ -41,6 +41,8 @@ type Config struct {
 	// as without a server.
 	Mesh *meshid.Identity
 	Log  *slog.Logger
+	// Secure is how the servers are made sure of, and what they are shown.
+	Secure []nats.Option
 }
 
 // Bus is one NATS connection that reconnects for ever. It is a lifecycle.Part, safe for concurrent
@@ -97,18 +99,18 @@ func (b *Bus) gap(why wirev1.Code) {
 
 // Start connects, or begins to try.
 func (b *Bus) Start(context.Context) error {
-	conn, err := nats.Connect(b.cfg.URL,
+	conn, err := nats.Connect(b.cfg.URL, append([]nats.Option{
 		nats.Name(b.cfg.Name),
 		nats.SetCustomDialer(&rawconn.Dialer{Dialer: net.Dialer{Timeout: connectWithin}}),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(200*time.Millisecond),
+		nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1), // what can't be sent now is an error now
 		nats.PingInterval(time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(connectWithin),
-		nats.FlusherTimeout(2*time.Second), // a server that takes no bytes for so long is gone
+		nats.FlusherTimeout(2 * time.Second), // a server that takes no bytes for so long is gone
 		nats.ConnectHandler(func(*nats.Conn) {
 			b.connected.Store(true)
 			b.gap(wirev1.Code_CODE_OK)
@@ -135,7 +137,7 @@ func (b *Bus) Start(context.Context) error {
 				b.gap(wirev1.Code_CODE_OVERLOADED)
 			}
 		}),
-	)
+	}, b.cfg.Secure...)...)
 	if err != nil {
 		return fmt.Errorf("nats: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,10 @@ type Config struct {
 	// Pairs of files, at least one. The first is for clients that name no server, or one that no
 	// certificate is for.
 	Pairs []Pair
+	// CA is a file of certificates that sign those of others, read again with the pairs; "": none.
+	CA string
+	// Accept, if any, says what is wrong with the first certificate, or with it beside the CA's.
+	Accept func(leaf *x509.Certificate, ca *x509.CertPool) error
 	// Every is how often the files are looked at.
 	Every time.Duration
 	Log   *slog.Logger
@@ -48,7 +53,7 @@ func Open(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := parse(files, k.now())
+	s, err := k.parse(files)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +92,7 @@ func (k *Keeper) look() {
 	}
 	var s *set
 	if err == nil {
-		s, err = parse(files, k.now())
+		s, err = k.parse(files)
 	} else {
 		sum = sha256.Sum256([]byte(err.Error()))
 		if sum == k.seen {
@@ -112,30 +117,70 @@ type file struct {
 	cert, key []byte
 }
 
+// content is that of all files.
+type content struct {
+	pairs []file
+	ca    []byte
+}
+
+// parse makes a set of what the files hold, which must be good.
+func (k *Keeper) parse(c content) (*set, error) {
+	s, err := parse(c.pairs, k.now())
+	if err != nil {
+		return nil, err
+	}
+	if k.cfg.CA != "" {
+		if s.ca = x509.NewCertPool(); !s.ca.AppendCertsFromPEM(c.ca) {
+			return nil, fmt.Errorf("%s: the file has no certificate in PEM", k.cfg.CA)
+		}
+	}
+	if k.cfg.Accept == nil {
+		return s, nil
+	}
+	if err := k.cfg.Accept(s.all[0].Leaf, s.ca); err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", k.cfg.Pairs[0].Cert, err)
+	}
+	return s, nil
+}
+
 // read reads all files, and says what they came to.
-func (k *Keeper) read() (files []file, sum [sha256.Size]byte, err error) {
+func (k *Keeper) read() (c content, sum [sha256.Size]byte, err error) {
 	var errs []error
 	all := sha256.New()
+	add := func(b []byte) {
+		one := sha256.Sum256(b)
+		all.Write(one[:])
+	}
 	for _, p := range k.cfg.Pairs {
 		cert, errCert := os.ReadFile(p.Cert)
 		key, errKey := os.ReadFile(p.Key)
 		errs = append(errs, errCert, errKey)
-		files = append(files, file{p, cert, key})
-		for _, b := range [][]byte{cert, key} {
-			one := sha256.Sum256(b)
-			all.Write(one[:])
-		}
+		c.pairs = append(c.pairs, file{p, cert, key})
+		add(cert)
+		add(key)
+	}
+	if k.cfg.CA != "" {
+		var err error
+		c.ca, err = os.ReadFile(k.cfg.CA)
+		errs = append(errs, err)
+		add(c.ca)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, sum, fmt.Errorf("certificates: %w", err)
+		return c, sum, fmt.Errorf("certificates: %w", err)
 	}
-	return files, [sha256.Size]byte(all.Sum(nil)), nil
+	return c, [sha256.Size]byte(all.Sum(nil)), nil
 }
 
 // Get is for tls.Config.GetCertificate.
 func (k *Keeper) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.current.Load().choose(hello), nil
 }
+
+// First is the first of the certificates.
+func (k *Keeper) First() *tls.Certificate { return k.current.Load().all[0] }
+
+// CA is what signs the certificates of others; nil: no file of them is set.
+func (k *Keeper) CA() *x509.CertPool { return k.current.Load().ca }
 
 // Check reports what an operator has to mend: files that changed and can't be used, or a
 // certificate that is served and has expired.

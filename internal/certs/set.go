@@ -2,6 +2,7 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ type set struct {
 	all     []*tls.Certificate
 	byName  map[string][]*tls.Certificate // lower case, "*.example.org" among them
 	expires time.Time
+	ca      *x509.CertPool
 }
 
 func parse(files []file, now time.Time) (*set, error) {

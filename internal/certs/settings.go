@@ -77,14 +77,22 @@ func (s Settings) Open(log *slog.Logger, protocols ...string) (*Keeper, *tls.Con
 
 // Register adds the metrics of a tier ("edge", "router").
 func (k *Keeper) Register(tier string, reg prometheus.Registerer) {
-	prefix := "pushmesh_" + tier + "_"
+	k.register("pushmesh_"+tier+"_", "tls_certificate_reloads_total", "tls_certificate_expiry_timestamp_seconds", reg)
+}
+
+// RegisterMesh adds the same of the certificate that a tier shows to others.
+func (k *Keeper) RegisterMesh(tier string, reg prometheus.Registerer) {
+	k.register("pushmesh_"+tier+"_", "mesh_certificate_reloads_total", "mesh_certificate_expiry_timestamp_seconds", reg)
+}
+
+func (k *Keeper) register(prefix, reloads, expiry string, reg prometheus.Registerer) {
 	reload := func(result string, count func() uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: prefix + "tls_certificate_reloads_total", ConstLabels: prometheus.Labels{"result": result},
+			Name: prefix + reloads, ConstLabels: prometheus.Labels{"result": result},
 			Help: "Reloads of changed certificate files: taken (now served) or failed (the old ones stay).",
 		}, func() float64 { return float64(count()) })
 	}
 	reg.MustRegister(reload("taken", k.reloads.Load), reload("failed", k.failed.Load), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: prefix + "tls_certificate_expiry_timestamp_seconds", Help: "Unix time at which the first of the certificates expires.",
+		Name: prefix + expiry, Help: "Unix time at which the first of the certificates expires.",
 	}, func() float64 { return float64(k.Expires().Unix()) }))
 }

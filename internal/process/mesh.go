@@ -38,6 +38,10 @@ type Options struct {
 	FixedPorts bool
 	// Profiles has each tier serve profiles (Process.Profiles).
 	Profiles bool
+	// Certificate, if any, makes the files of a process's certificate, key and CA, of a tier or of
+	// NATS ("nats"): what the processes say to each other is encrypted then. Without it they are
+	// told --plain-tiers by their environment, so that older builds start as well.
+	Certificate func(tier, name string) (cert, key, ca string, err error)
 	// Tied processes are killed when this program ends.
 	Tied bool
 }
@@ -191,6 +195,7 @@ func (l *layout) tier(program string, nth, port int, more ...string) *Process {
 	p := l.process(fmt.Sprintf("%s-%d", program, nth+1), program)
 	p.Addr, p.HTTP = l.addr(port, nth), l.addr(port+httpOffset, nth)
 	p.Args = append([]string{"--id", p.Name, "--listen", p.Addr, "--http", p.HTTP}, more...)
+	l.secure(p, program)
 	if l.Profiles {
 		addr, err := ports.Addr()
 		l.err = errors.Join(l.err, err)
@@ -211,4 +216,18 @@ func (l *layout) onNATS(p *Process) *Process {
 	}
 	p.Args = append(p.Args, "--nats", url)
 	return p
+}
+
+// PlainTiers is the variable that has a tier do without certificates.
+const PlainTiers = "PUSHMESH_PLAIN_TIERS=true"
+
+// secure gives a process of a tier its certificate, or says that there is none.
+func (l *layout) secure(p *Process, tier string) {
+	if l.Certificate == nil {
+		p.Env = append(p.Env, PlainTiers)
+		return
+	}
+	cert, key, ca, err := l.Certificate(tier, p.Name)
+	l.err = errors.Join(l.err, err)
+	p.Args = append(p.Args, "--mesh-cert", cert, "--mesh-key", key, "--mesh-ca", ca)
 }

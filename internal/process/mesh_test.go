@@ -46,7 +46,7 @@ func TestServersAreReachedByWhatIsBetween(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if env := strings.Join(m.Stores[1].Env, " "); env != "PUSHMESH_DB=b" {
+	if env := strings.Join(m.Stores[1].Env, " "); env != PlainTiers+" PUSHMESH_DB=b" {
 		t.Errorf("the environment of a store: %s", env)
 	}
 	for p, want := range map[*Process][]string{

@@ -22,6 +22,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/compute/internal/models"
 	"github.com/pushmesh/pushmesh/services/compute/internal/ranking"
@@ -69,9 +70,13 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	})
 	checks := &health.Checks{}
 	belongs := meshid.New(s.Mesh)
-	stored, stores := newModels(s, belongs, tel)
+	identity, err := tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Compute, Log: tel.Log, Registry: tel.Registry})
+	if err != nil {
+		return nil, fmt.Errorf("compute: %w", err)
+	}
+	stored, stores := newModels(s, belongs, identity, tel)
 	c := &Compute{
-		front: &front{requests: intake.New(s.RequestBytes), listen: s.Listen, belongs: belongs, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
+		front: &front{requests: intake.New(s.RequestBytes), listen: s.Listen, identity: identity, belongs: belongs, tel: tel, pool: workers, service: ranking.New(ranking.Config{Pool: workers, Models: stored, Log: tel.Log, Registry: tel.Registry})},
 		http:  health.NewServer(s.HTTP, checks, tel.Registry),
 	}
 	c.front.requests.Register("compute", tel.Registry)
@@ -89,6 +94,10 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 	c.front.service.About = c.about(s, checks)
 	c.Add("telemetry", tel)
 	c.Add("http", c.http)
+	if identity != nil {
+		checks.Report("mesh certificate", identity.Check)
+		c.Add("mesh certificate", identity)
+	}
 	c.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
 	if stores != nil {
 		c.Add("store client", stores)
@@ -100,12 +109,12 @@ func New(ctx context.Context, s Settings) (*Compute, error) {
 }
 
 // newModels makes what models come from; without stores the client is nil, and there are none.
-func newModels(s Settings, belongs *meshid.Identity, tel *telemetry.Telemetry) (*models.Models, *storeclient.Client) {
+func newModels(s Settings, belongs *meshid.Identity, identity *tierauth.Identity, tel *telemetry.Telemetry) (*models.Models, *storeclient.Client) {
 	cfg := models.Config{MaxBytes: s.ModelMemory, Log: tel.Log, Registry: tel.Registry}
 	if len(s.Stores) == 0 {
 		return models.New(cfg), nil
 	}
-	client := storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: []grpc.DialOption{tel.DialOption()}, Mesh: belongs, Log: tel.Log})
+	client := storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: []grpc.DialOption{identity.DialOption(tierauth.Store), tel.DialOption()}, Mesh: belongs, Log: tel.Log})
 	cfg.Store = client
 	return models.New(cfg), client
 }
@@ -130,7 +139,8 @@ func (c *Compute) HTTPAddr() string { return c.http.Addr() }
 type front struct {
 	listen   string
 	requests *intake.Budget
-	belongs  *meshid.Identity // known where there are stores: callers of another mesh are refused
+	identity *tierauth.Identity // nil: plain text
+	belongs  *meshid.Identity   // known where there are stores: callers of another mesh are refused
 	tel      *telemetry.Telemetry
 	pool     *cpupool.Pool
 	service  *ranking.Service
@@ -154,7 +164,8 @@ func (f *front) Start(ctx context.Context) error {
 	}
 	f.server.Serve(grpcserve.Config{
 		MinPing:  5 * time.Second,
-		Options:  append(append(f.belongs.ServerOptions(), f.tel.ServerOption()), intake.ServerOptions()...),
+		TLS:      f.identity.TLS(),
+		Options:  append(append(append(f.identity.ServerOptions(), f.belongs.ServerOptions()...), f.tel.ServerOption()), intake.ServerOptions()...),
 		Around:   f.requests.Around,
 		Register: func(r grpc.ServiceRegistrar) { meshv1.RegisterComputeServiceServer(r, f.service) },
 	})

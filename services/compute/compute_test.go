@@ -20,6 +20,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/intake"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -30,7 +31,7 @@ const patience = time.Minute
 
 func startCompute(t *testing.T, s Settings) (*Compute, *grpc.ClientConn) {
 	t.Helper()
-	s.ID, s.Listen, s.HTTP, s.LogLevel = "test", "127.0.0.1:0", "127.0.0.1:0", "error"
+	s.ID, s.Listen, s.HTTP, s.LogLevel, s.PlainTiers = "test", "127.0.0.1:0", "127.0.0.1:0", "error", true
 	c, err := New(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestPlannedStopAnswersEverything(t *testing.T) {
-	c, err := New(t.Context(), Settings{ID: "test", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", LogLevel: "error", Workers: 1})
+	c, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, ID: "test", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", LogLevel: "error", Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

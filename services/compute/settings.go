@@ -9,6 +9,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
 // Settings of a compute node. Their tags hold the defaults, which New gives to what is zero, so
@@ -30,6 +31,7 @@ type Settings struct {
 	LogLevel     string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio   float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace        time.Duration `help:"How long a planned stop may take." default:"15s"`
+	tierauth.Flags
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -57,6 +59,7 @@ func (s *Settings) Check() error {
 		settings.Range("short-queue", d.ShortQueue, 1, 1_000_000),
 		settings.Range("long-queue", d.LongQueue, 1, 1_000_000),
 		settings.Range("request-bytes", d.RequestBytes, 0, 1<<40),
+		d.CheckTiers(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	)

@@ -34,6 +34,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
@@ -61,6 +62,7 @@ type Edge struct {
 	bus        *bus.Bus
 	neighbours *bus.Neighbours
 	clock      *meshtime.Clock
+	identity   *tierauth.Identity // nil: plain text between tiers
 	stores     *storeclient.Client
 	policies   *policy.Watch
 	mesh       *upstream.Mesh
@@ -110,10 +112,14 @@ func New(ctx context.Context, s Settings) (*Edge, error) {
 func (e *Edge) assemble() error {
 	s, tel := e.settings, e.tel
 	belongs := meshid.New(s.Mesh)
-	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Mesh: belongs, Log: tel.Log})
+	var err error
+	if e.identity, err = tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Edge, Log: tel.Log, Registry: tel.Registry}); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	e.bus = bus.New(bus.Config{URL: s.NATS, Name: "edge " + s.ID, Mesh: belongs, Log: tel.Log, Secure: e.identity.NATS(s.NATS, s.NATSFlags)})
 	e.neighbours = bus.NewNeighbours(e.bus, nil)
 	e.clock = meshtime.New(e.bus)
-	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
+	e.stores = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel, e.identity.DialOption(tierauth.Store)), Mesh: belongs, Log: tel.Log})
 	e.policies = policy.NewWatch(e.stores, e.bus, bus.Node("edge", s.ID), tel.Log, score.CheckNamespace)
 	began := incarnation.New()
 	tell := audit.New(audit.Config{
@@ -188,6 +194,10 @@ func (e *Edge) assemble() error {
 	e.stack.Add("telemetry", tel)
 	e.stack.Add("http", e.http)
 	e.stack.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
+	if e.identity != nil {
+		e.checks.Report("mesh certificate", e.identity.Check)
+		e.stack.Add("mesh certificate", e.identity)
+	}
 	e.stack.Add("nats", e.bus)
 	e.stack.Add("neighbours", e.neighbours)
 	e.stack.Add("clock", e.clock)
@@ -232,7 +242,7 @@ type asked struct {
 func (e *Edge) rank(belongs *meshid.Identity) {
 	cfg := ranking.Config{Post: e.mesh.Post, Log: e.tel.Log, Registry: e.tel.Registry}
 	if len(e.settings.Computes) > 0 {
-		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: append(belongs.DialOptions(), dialOptions(e.tel)...)})
+		e.compute = computeclient.New(computeclient.Config{Addrs: e.settings.Computes, Caller: e.settings.ID, Dial: append(belongs.DialOptions(), dialOptions(e.tel, e.identity.DialOption(tierauth.Compute))...)})
 		cfg.Compute = e.compute
 	}
 	e.ranker = ranking.New(cfg)
@@ -364,8 +374,9 @@ func (e *Edge) connections() int {
 	return int(n)
 }
 
-func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
+func dialOptions(tel *telemetry.Telemetry, secure grpc.DialOption) []grpc.DialOption {
 	return []grpc.DialOption{
+		secure,
 		tel.DialOption(),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
@@ -35,7 +36,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) settings(id string) Settings {
 	return Settings{
-		Open: true, ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
+		Flags: tierauth.Flags{PlainTiers: true}, Open: true, ID: id, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: w.nats.URL(), Stores: []string{w.store.Addr()},
 		Loops: 2, LogLevel: "error", Grace: edgetest.Patience, Drain: edgetest.Patience / 2, Poller: os.Getenv("PUSHMESH_TEST_POLLER"),
 	}
 }
@@ -399,7 +400,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 			t.Errorf("%s is not named in %v", flag, err)
 		}
 	}
-	if err := (&Settings{Open: true}).Check(); err != nil {
+	if err := (&Settings{Open: true, Flags: tierauth.Flags{PlainTiers: true}}).Check(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,11 +36,12 @@ func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
 	}
 	for _, s := range []Settings{{Issuers: "x"}, {ConnectHook: "https://x"}, {Issuers: "x", ConnectHook: "https://x"}, {ConnectHook: "https://x", TokenGrace: time.Second}} {
 		s = s.withDefaults()
+		s.PlainTiers = true
 		if err := s.Check(); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := New(t.Context(), Settings{ConnectHook: "file:///x", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--connect-hook:") {
+	if _, err := New(t.Context(), Settings{Flags: plain, ConnectHook: "file:///x", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--connect-hook:") {
 		t.Errorf("a URL that is not called: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "issuers.yaml")
@@ -47,7 +49,7 @@ func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, name := range map[string]string{"--issuers:": "/nowhere", "nme": file} {
-		if _, err := New(t.Context(), Settings{Issuers: name, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, Issuers: name, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

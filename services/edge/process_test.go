@@ -53,7 +53,7 @@ func (w *world) process(out io.Writer, flags ...string) *process {
 	w.t.Helper()
 	p := &process{t: w.t, addr: freeAddr(w.t), http: freeAddr(w.t)}
 	p.cmd = exec.Command(os.Args[0], append([]string{
-		"--open", "--id", "e1", "--listen", p.addr, "--http", p.http, "--nats", w.nats.URL(), "--stores", w.store.Addr(), "--loops", "2", "--shed-lag", "0",
+		"--open", "--plain-tiers", "--id", "e1", "--listen", p.addr, "--http", p.http, "--nats", w.nats.URL(), "--stores", w.store.Addr(), "--loops", "2", "--shed-lag", "0",
 	}, flags...)...)
 	p.cmd.Stderr, p.cmd.Env = out, append(os.Environ(), asEdge+"=1")
 	if err := p.cmd.Start(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/testca"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
 )
@@ -144,7 +145,7 @@ func TestSettingsOfTLS(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New(t.Context(), Settings{Open: true, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil {
+	if _, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, Open: true, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 		t.Error("an edge starts without its certificate")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -97,6 +98,8 @@ type Settings struct {
 	LogLevel              string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio            float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace                 time.Duration `help:"How long a planned stop may take." default:"15s"`
+	tierauth.Flags
+	tierauth.NATSFlags
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -175,6 +178,8 @@ func (s *Settings) Check() error {
 		settings.Range("address-groups", d.AddressGroups, 0, 10_000_000),
 		settings.Range("address-topics", d.AddressTopics, 0, 100_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
+		d.CheckTiers(),
+		d.CheckNATS(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 		settings.Range("drain-pace", d.DrainPace, 1, 10_000_000),

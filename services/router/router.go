@@ -30,6 +30,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -59,6 +60,8 @@ type Router struct {
 	// certs and tls are nil where there is no TLS.
 	certs *certs.Keeper
 	tls   *grpcserve.TLS
+	// identity is what other tiers are shown; nil: plain text.
+	identity *tierauth.Identity
 }
 
 // New makes a router; nothing runs before Start.
@@ -77,6 +80,9 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	if err := r.secure(tel); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
+	if r.identity, err = tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Router, Log: tel.Log, Registry: tel.Registry}); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
 	r.assemble(s, tel)
 	return r, nil
 }
@@ -92,10 +98,10 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	var (
 		began      = incarnation.New()
 		belongs    = meshid.New(s.Mesh)
-		mesh       = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Mesh: belongs, Log: tel.Log})
+		mesh       = bus.New(bus.Config{URL: s.NATS, Name: "router " + s.ID, Mesh: belongs, Log: tel.Log, Secure: r.identity.NATS(s.NATS, s.NATSFlags)})
 		neighbours = bus.NewNeighbours(mesh, nil)
 		clock      = meshtime.New(mesh)
-		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel), Mesh: belongs, Log: tel.Log})
+		stores     = storeclient.New(storeclient.Config{Seeds: s.Stores, DialOptions: dialOptions(tel, r.identity.DialOption(tierauth.Store)), Mesh: belongs, Log: tel.Log})
 		watch      = policy.NewWatch(stores, mesh, bus.Node("router", s.ID), tel.Log, score.CheckNamespace)
 		app        = appender.New(appender.Config{
 			Owners: stores, MaxItems: s.MaxInFlight, MaxBytes: s.MaxBytes, MaxWait: s.AppendWait, Registry: tel.Registry,
@@ -115,7 +121,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
 		written    = publish.NewOutbox(publisher, mesh, able)
 		happened   = publish.NewEvents(publisher, mesh, s.ID, able)
-		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: append(belongs.DialOptions(), tel.DialOption())})
+		compute    = computeclient.New(computeclient.Config{Addrs: s.Computes, Caller: s.ID, Dial: append(belongs.DialOptions(), tel.DialOption(), r.identity.DialOption(tierauth.Compute))})
 		checks     = &health.Checks{}
 		known      = nodes.New(mesh, time.Now)
 		namespaces = api.NewNamespace(stores, stores, known, watch.AwaitVersion)
@@ -173,6 +179,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	if r.certs != nil {
 		checks.Report("certificates", r.certs.Check)
 	}
+	if r.identity != nil {
+		checks.Report("mesh certificate", r.identity.Check)
+	}
 	if len(s.Computes) > 0 {
 		checks.Report("compute", compute.Check)
 	}
@@ -180,6 +189,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("telemetry", tel)
 	r.Add("http", r.http)
 	r.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
+	if r.identity != nil {
+		r.Add("mesh certificate", r.identity)
+	}
 	r.Add("nats", mesh)
 	r.Add("neighbours", neighbours)
 	r.Add("clock", clock)
@@ -239,8 +251,9 @@ func (r *Router) HTTPAddr() string { return r.http.Addr() }
 // ID is the router's name in the mesh.
 func (r *Router) ID() string { return r.settings.ID }
 
-func dialOptions(tel *telemetry.Telemetry) []grpc.DialOption {
+func dialOptions(tel *telemetry.Telemetry, secure grpc.DialOption) []grpc.DialOption {
 	return []grpc.DialOption{
+		secure,
 		tel.DialOption(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{})),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),

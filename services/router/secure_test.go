@@ -22,6 +22,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/testca"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/dialfault"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -392,7 +393,7 @@ func TestHandshakesOfALateRouterTakeTurns(t *testing.T) {
 
 func TestARouterStartsNotWithoutItsCertificate(t *testing.T) {
 	t.Parallel()
-	if _, err := New(t.Context(), Settings{TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+	if _, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 		t.Errorf("got %v", err)
 	}
 	for want, s := range map[string]Settings{

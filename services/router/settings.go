@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
 // Settings of a router. Their tags hold the defaults, which New gives to what is zero, so that a
@@ -51,6 +52,8 @@ type Settings struct {
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
+	tierauth.Flags
+	tierauth.NATSFlags
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -91,6 +94,8 @@ func (s *Settings) Check() error {
 		settings.Range("caller-claims", d.CallerClaims, 1, 1_000_000),
 		settings.Range("claim-watches", d.ClaimWatches, 1, 1_000_000),
 		d.tls().Check(),
+		d.CheckTiers(),
+		d.CheckNATS(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -19,7 +20,7 @@ func TestStoredMessagesAreRoutedOnce(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)
 	second, err := New(t.Context(), Settings{
-		ID: "r2", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr}, LogLevel: "error",
+		Flags: tierauth.Flags{PlainTiers: true}, ID: "r2", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr}, LogLevel: "error",
 	})
 	if err != nil {
 		t.Fatal(err)

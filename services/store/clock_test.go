@@ -88,6 +88,7 @@ func TestAStoreWaitsForTheRightTime(t *testing.T) {
 	host, db := &hostClock{}, pgtest.URL(t)
 	host.set(365 * 24 * time.Hour)
 	s := Settings{ID: "s1", DB: db, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Standalone: true, LogLevel: "error", Clock: host.now}
+	s.PlainTiers = true
 	st, err := New(within(t), s)
 	need(t, err)
 	ended := make(chan error, 1)

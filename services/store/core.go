@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -61,6 +62,7 @@ type core struct {
 	metrics  *shardlog.Metrics
 	bus      *bus.Bus // nil: standalone
 	mesh     *meshid.Identity
+	identity *tierauth.Identity // nil: plain text between tiers
 	// guard and secret are for calls to URLs of policies.
 	guard  *outbound.Guard
 	secret *outbound.Secret
@@ -214,7 +216,8 @@ func (c *core) Start(ctx context.Context) error {
 	}
 	server.Serve(grpcserve.Config{
 		MinPing: time.Second,
-		Options: append(c.mesh.ServerOptions(),
+		TLS:     c.identity.TLS(),
+		Options: append(append(c.identity.ServerOptions(), c.mesh.ServerOptions()...),
 			c.tel.ServerOption(),
 			grpc.ForceServerCodecV2(codec.Codec{}),
 			grpc.MaxRecvMsgSize(maxReceive),

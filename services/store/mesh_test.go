@@ -41,6 +41,7 @@ func child(urls string) error {
 	if len(fields) > 2 {
 		s.ShardDBs = map[string]string{"b": fields[2]}
 	}
+	s.PlainTiers = true
 	st, err := New(context.Background(), s)
 	if err != nil {
 		return err

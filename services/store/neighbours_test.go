@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -129,6 +130,7 @@ func TestADatabaseKeepsItsMesh(t *testing.T) {
 			run := func(change func(*Settings)) (m meshid.Mesh, err error) {
 				s := set
 				change(&s)
+				s.PlainTiers = true
 				st, err := New(within(t), s)
 				need(t, err)
 				if err := st.Start(within(t)); err != nil {
@@ -165,7 +167,8 @@ func TestADatabaseOfAnotherMeshIsRefused(t *testing.T) {
 	homes, further := []string{pgtest.URL(t), pgtest.URL(t)}, []string{pgtest.URL(t), pgtest.URL(t)}
 	run := func(home, b string) error {
 		st, err := New(within(t), Settings{
-			ID: "store-1", DB: home, ShardDBs: map[string]string{"b": b}, Standalone: true, LogLevel: "error", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0",
+			Flags: tierauth.Flags{PlainTiers: true},
+			ID:    "store-1", DB: home, ShardDBs: map[string]string{"b": b}, Standalone: true, LogLevel: "error", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0",
 		})
 		need(t, err)
 		if err := st.Start(within(t)); err != nil {

@@ -54,7 +54,7 @@ func serving(t testing.TB, s Settings) *Store {
 // started starts a store, which owns its shards where it is alone.
 func started(t testing.TB, s Settings) *Store {
 	t.Helper()
-	s.Listen, s.HTTP, s.DBStall = "127.0.0.1:0", "127.0.0.1:0", 10*time.Second
+	s.Listen, s.HTTP, s.DBStall, s.PlainTiers = "127.0.0.1:0", "127.0.0.1:0", 10*time.Second, true
 	st, err := New(within(t), s)
 	need(t, err)
 	need(t, st.Start(within(t)))

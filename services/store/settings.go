@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 	"github.com/pushmesh/pushmesh/services/store/internal/service"
@@ -60,6 +61,8 @@ type Settings struct {
 	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
 	// move it.
 	Clock func() time.Time `kong:"-"`
+	tierauth.Flags
+	tierauth.NATSFlags
 	// Version of the program, for traces and whoever asks. Default: what the build says.
 	Version string `kong:"-"`
 }
@@ -121,6 +124,8 @@ func (s *Settings) Check() error {
 		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
 		settings.Range("address-sessions", d.AddressSessions, 0, 1<<40),
 		settings.Range("max-session-ttl", d.MaxSessionTTL.Hours(), 1.0/60, 366*24),
+		d.CheckTiers(),
+		d.CheckNATS(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

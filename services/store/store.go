@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
 // Store is one node of the store tier. It is a lifecycle.Part.
@@ -41,6 +42,9 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store settings: %w", err)
 	}
+	if c.identity, err = tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Store, Log: tel.Log, Registry: tel.Registry}); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
 	st := &Store{core: c, http: health.NewServer(s.HTTP, checks, tel.Registry)}
 	c.http = st.HTTPAddr
 	checks.Require("serving", c.checkServing)
@@ -56,8 +60,12 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	st.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))
+	if c.identity != nil {
+		checks.Report("mesh certificate", c.identity.Check)
+		st.Add("mesh certificate", c.identity)
+	}
 	if !s.Standalone {
-		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Mesh: c.mesh, Log: tel.Log})
+		c.bus = bus.New(bus.Config{URL: s.NATS, Name: "store-" + s.ID, Mesh: c.mesh, Log: tel.Log, Secure: c.identity.NATS(s.NATS, s.NATSFlags)})
 		c.bus.Register(tel.Registry)
 		checks.Report("nats", c.bus.Check)
 		checks.Report("mesh", c.checkMesh)

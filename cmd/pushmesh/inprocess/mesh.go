@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/internal/readiness"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/services/compute"
 	"github.com/pushmesh/pushmesh/services/edge"
 	"github.com/pushmesh/pushmesh/services/router"
@@ -53,23 +54,30 @@ func New(s Settings) *Mesh {
 		m.parts.Add("nats", &m.nats)
 	}
 	m.Stores = add(m, "store", s.Stores, func(ctx context.Context, s store.Settings) (*store.Store, error) {
+		plainly(&s.Flags)
 		s.NATS = m.NATS()
 		return store.New(ctx, s)
 	})
 	m.Computes = add(m, "compute", s.Computes, func(ctx context.Context, s compute.Settings) (*compute.Compute, error) {
+		plainly(&s.Flags)
 		s.Stores = Addrs(m.Stores)
 		return compute.New(ctx, s)
 	})
 	m.Routers = add(m, "router", s.Routers, func(ctx context.Context, s router.Settings) (*router.Router, error) {
+		plainly(&s.Flags)
 		s.NATS, s.Stores, s.Computes = m.NATS(), Addrs(m.Stores), Addrs(m.Computes)
 		return router.New(ctx, s)
 	})
 	m.Edges = add(m, "edge", s.Edges, func(ctx context.Context, s edge.Settings) (*edge.Edge, error) {
+		plainly(&s.Flags)
 		s.NATS, s.Stores, s.Computes = m.NATS(), Addrs(m.Stores), Addrs(m.Computes)
 		return edge.New(ctx, s)
 	})
 	return m
 }
+
+// plainly has a node without a certificate do without: all is in one process.
+func plainly(f *tierauth.Flags) { f.PlainTiers = f.PlainTiers || f.MeshCert == "" }
 
 // add puts the nodes of a tier on the stack, each with its settings. A tier's only node is called
 // like the tier in errors.

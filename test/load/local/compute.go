@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/ports"
+	"github.com/pushmesh/pushmesh/internal/process"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
 
@@ -23,6 +24,6 @@ func (d Dir) StartCompute(ctx context.Context, prog Programs, id string, by []st
 		path = try.Get(exec.LookPath(by[0]))
 	}
 	p := d.new(id, addr, path, args...)
-	p.HTTP, p.Profiles = httpAddr, profiles
+	p.HTTP, p.Profiles, p.Env = httpAddr, profiles, append(p.Env, process.PlainTiers)
 	return started(ctx, p)
 }

@@ -91,7 +91,7 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		m.Second = m.mesh.Stores[1]
 	}
 	for _, e := range m.Edges {
-		e.Env = slices.Clone(prog.EdgeEnv)
+		e.Env = append(e.Env, prog.EdgeEnv...)
 		if !slices.Contains(edgeArgs, "--issuers") {
 			// a build from before does not know the flag
 			e.Env = append(e.Env, "PUSHMESH_OPEN=true")
@@ -117,6 +117,7 @@ func (m *Mesh) AnotherRouter(ctx context.Context, id string) (_ *Process, err er
 	p := m.dir.new(id, try.Get(ports.Addr()), m.Router.Path)
 	p.HTTP, p.Profiles = try.Get(ports.Addr()), try.Get(ports.Addr())
 	p.Args = []string{"--id", id, "--listen", p.Addr, "--http", p.HTTP, "--pprof-addr", p.Profiles, "--nats", m.mesh.NATSURL, "--log-level", "warn", "--stores", m.Store.Addr}
+	p.Env = append(p.Env, process.PlainTiers)
 	return started(ctx, p)
 }
 

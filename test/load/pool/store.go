@@ -27,7 +27,7 @@ type node struct {
 // startNode starts the database's only store.
 func startNode(ctx context.Context, s store.Settings) (_ *node, err error) {
 	defer try.Catch(&err)
-	s.ID, s.Listen, s.HTTP, s.Standalone, s.LogLevel = "bench", "127.0.0.1:0", "127.0.0.1:0", true, "error"
+	s.ID, s.Listen, s.HTTP, s.Standalone, s.LogLevel, s.PlainTiers = "bench", "127.0.0.1:0", "127.0.0.1:0", true, "error", true
 	st := try.Get(store.New(ctx, s))
 	try.Do(st.Start(ctx))
 	conn, err := suite.Dial(st.Addr())

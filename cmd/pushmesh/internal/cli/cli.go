@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/auth"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ca"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/contexts"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
@@ -47,6 +48,7 @@ type grammar struct {
 	History    subscribe.History  `cmd:"" help:"Print the messages in a durable topic's log."`
 	Claim      claims.Command     `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
 	Auth       auth.Command       `cmd:"" help:"Explain tokens, and what their users may do."`
+	CA         ca.Command         `cmd:"" name:"ca" help:"Make certificates for the nodes of a mesh, their public ports and backends."`
 	Context    contexts.Command   `cmd:"" help:"Keep how to connect to meshes under names, and choose one."`
 	Namespace  namespaces.Command `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
 	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
