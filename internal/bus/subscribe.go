@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 )
@@ -79,7 +80,7 @@ func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, re
 				if m.Reply == "" {
 					return nil
 				}
-				return m.Respond(reply)
+				return respond(m, reply)
 			})
 		})
 	})
@@ -91,6 +92,18 @@ func (b *Bus) Subscribe(subject string, pending int, handle func(data []byte, re
 			_ = sub.Unsubscribe()
 		}
 	}, nil
+}
+
+// inboxes is what the subjects of all answers begin with.
+const inboxes = "_INBOX."
+
+// respond answers a request, but not on a subject that is no inbox: who may send requests alone
+// would have others send in their name what it may not.
+func respond(m *nats.Msg, reply []byte) error {
+	if !strings.HasPrefix(m.Reply, inboxes) {
+		return fmt.Errorf("nats: an answer is wanted on %q, which is no inbox", m.Reply)
+	}
+	return m.Respond(reply)
 }
 
 // Share is Subscribe as one of a group: each message reaches one of its members. leave stops taking
@@ -125,7 +138,7 @@ func (b *Bus) Share(subject, group string, pending int, handle func(data []byte)
 // ones.
 func (b *Bus) Serve(subject, group string, pending int, handle func(data []byte, respond func([]byte) error)) (leave func(), err error) {
 	e, err := b.limited(subject, pending, func(full string) (*nats.Subscription, error) {
-		return b.conn.QueueSubscribe(full, group, func(m *nats.Msg) { handle(m.Data, m.Respond) })
+		return b.conn.QueueSubscribe(full, group, func(m *nats.Msg) { handle(m.Data, func(reply []byte) error { return respond(m, reply) }) })
 	})
 	if err != nil {
 		return nil, err

@@ -42,6 +42,9 @@ type Options struct {
 	// NATS ("nats"): what the processes say to each other is encrypted then. Without it they are
 	// told --plain-tiers by their environment, so that older builds start as well.
 	Certificate func(tier, name string) (cert, key, ca string, err error)
+	// NATSConfig is a file that NATS servers are started with. It finds their certificates in the
+	// environment, PUSHMESH_MESH_CERT and so on.
+	NATSConfig string
 	// Tied processes are killed when this program ends.
 	Tied bool
 }
@@ -167,6 +170,12 @@ func (l *layout) nats() {
 		_, port, err := net.SplitHostPort(p.Addr)
 		l.err = errors.Join(l.err, err)
 		p.Args = []string{"-a", Host, "-p", port}
+		if l.NATSConfig != "" {
+			cert, key, ca, err := l.Certificate("nats", p.Name)
+			l.err = errors.Join(l.err, err)
+			p.Args = append(p.Args, "-c", l.NATSConfig)
+			p.Env = append(p.Env, "PUSHMESH_MESH_CERT="+cert, "PUSHMESH_MESH_KEY="+key, "PUSHMESH_MESH_CA="+ca)
+		}
 		l.mesh.NATS, urls = append(l.mesh.NATS, p), append(urls, "nats://"+p.Addr)
 	}
 	for i, route := range routes {

@@ -58,7 +58,7 @@ func NewCA(folder string, force bool) (*CA, error) {
 func OpenCA(folder string) (*CA, error) {
 	cert, err := os.ReadFile(filepath.Join(folder, CACert))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no CA: make one with pushmesh ca init %s", folder, folder)
+		return nil, fmt.Errorf("%w: make a CA with pushmesh ca init %s", err, folder)
 	}
 	if err != nil {
 		return nil, err
@@ -202,6 +202,13 @@ func (ca *CA) Issue(w Wanted, folder string, force bool) error {
 	}
 	file := filepath.Join(folder, w.Name())
 	return write(of, ca.cert, private, ca.key, file+".pem", file+".key", force)
+}
+
+// Lasts reports whether there is a good certificate of what is wanted, with more than a third of
+// its days left, that the CA of a file has signed.
+func Lasts(cert, key, ca string, w Wanted) bool {
+	i, err := Open(Config{Flags: Flags{MeshCert: cert, MeshKey: key, MeshCA: ca}, Tier: w.Tier})
+	return err == nil && time.Until(i.Expires()) > time.Duration(w.Days)*24*time.Hour/3
 }
 
 func template(name string, days int) (*x509.Certificate, error) {

@@ -28,11 +28,16 @@ func (f *NATSFlags) CheckNATS() error {
 	return nil
 }
 
+// inboxes is what all subjects of answers begin with.
+const inboxes = "_INBOX."
+
 // NATS is how servers at url are connected to: with the process's certificate wherever there is
 // one, unless --plain-tiers stands beside it and url does not begin with tls://.
 func (i *Identity) NATS(url string, f NATSFlags) (options []nats.Option) {
 	if i != nil && (!i.plain || strings.HasPrefix(url, "tls://")) {
 		options = append(options,
+			// so that no tier hears what others are answered
+			nats.CustomInboxPrefix(inboxes+string(i.tier)),
 			nats.Secure(&tls.Config{ServerName: NATS.Name(), MinVersion: tls.VersionTLS12}),
 			nats.ClientTLSConfig(
 				func() (tls.Certificate, error) { return *i.First(), nil },

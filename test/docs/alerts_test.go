@@ -33,7 +33,8 @@ func metrics(t *testing.T) func(name string) bool {
 			prefixes = append(prefixes, m[1])
 		}
 	}
-	for _, tier := range []string{"edge", "router", "store", "compute"} { // "pushmesh_" + tier + "_claim_…"
+	for _, tier := range []string{"edge", "router", "store", "compute"} {
+		// "pushmesh_" + tier + "_claim_…"
 		prefixes = append(prefixes, "pushmesh_"+tier+"_claim_", "pushmesh_"+tier+"_")
 	}
 	return func(name string) bool {

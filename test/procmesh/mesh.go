@@ -3,6 +3,7 @@ package procmesh
 import (
 	"cmp"
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,6 +34,10 @@ type Options struct {
 	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's
 	// own.
 	NATS string
+	// TLS has tiers and NATS know each other by certificates (Mesh.Certificate).
+	TLS bool
+	// Violations of NATS's permissions are no fault: the test makes some.
+	Violations bool
 	// EdgeArgs are added to every edge's arguments.
 	EdgeArgs []string
 	// StoreArgs are added to every store's.
@@ -55,6 +60,9 @@ type Mesh struct {
 	// Pushmesh is the path of the command-line tool.
 	Pushmesh string
 
+	// Of Options.TLS: the folder of the CA's and all certificates' files.
+	Certificates string
+
 	// Of Options.Links: a tier's links to each NATS server, and the links to each store, whose
 	// clients are tiers.
 	natsLinks  map[string][]*link.Link
@@ -71,6 +79,7 @@ type Mesh struct {
 // Start builds what is missing, starts a mesh and waits until all of it is ready.
 func Start(t testing.TB, o Options) *Mesh {
 	t.Helper()
+	o.TLS = o.TLS || os.Getenv("PUSHMESH_TEST_TLS") != "" && o.NATS == "" && o.NATSServers <= 1 && !o.Halves
 	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +112,9 @@ func Start(t testing.TB, o Options) *Mesh {
 		}
 	}
 	m.WaitReady(t)
+	if o.TLS && !o.Violations {
+		t.Cleanup(func() { m.noViolations(t) })
+	}
 	return m
 }
 
@@ -117,6 +129,11 @@ func (m *Mesh) layout(t testing.TB, o Options, dir string, path func(program str
 			"router": {"--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s"},
 			"edge":   append([]string{"--open=" + strconv.FormatBool(!slices.Contains(o.EdgeArgs, "--issuers")), "--shed-lag", "0"}, o.EdgeArgs...),
 		},
+	}
+	if o.TLS {
+		m.Certificates = filepath.Join(dir, "certificates")
+		m.NewCA(t)
+		of.Certificate, of.NATSConfig = m.Certificate, filepath.Join(root(t), "deploy", "nats", "pushmesh.conf")
 	}
 	if o.Halves {
 		of.NATSServers = 2

@@ -14,6 +14,7 @@ import (
 type Command struct {
 	Init  Init  `cmd:"" help:"Make a CA: a key and a certificate that sign those of the mesh."`
 	Issue Issue `cmd:"" help:"Make the certificate of a node, a public port or a backend."`
+	Mesh  Mesh  `cmd:"" help:"Make what is missing of a CA and of the certificates of several nodes, for containers."`
 }
 
 // Init is the command pushmesh ca init.
@@ -71,7 +72,7 @@ func (c *Issue) make(w tierauth.Wanted) (cert, key string, err error) {
 		return "", "", cmdline.Usage("%w", err)
 	}
 	name := w.Name()
-	if strings.ContainsAny(name, "/\\\x00") || name == "." || name == ".." || name+".pem" == tierauth.CACert {
+	if !fileName(name) || name+".pem" == tierauth.CACert {
 		return "", "", cmdline.Usage("%q can't be the name of a file: choose another one", name)
 	}
 	authority, err := tierauth.OpenCA(c.Dir)
@@ -84,4 +85,9 @@ func (c *Issue) make(w tierauth.Wanted) (cert, key string, err error) {
 	}
 	cert, key = filepath.Join(folder, name+".pem"), filepath.Join(folder, name+".key")
 	return cert, key, authority.Issue(w, folder, c.Force)
+}
+
+// fileName reports whether a file can be called so.
+func fileName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
 }
