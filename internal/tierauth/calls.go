@@ -44,6 +44,9 @@ var callers = map[string][]Tier{
 	meshv1.StoreService_ListModels_FullMethodName:         {Router, Compute},
 	meshv1.StoreService_ReadModel_FullMethodName:          {Compute},
 	meshv1.StoreService_DeleteModel_FullMethodName:        routers,
+	meshv1.StoreService_Revoke_FullMethodName:             routers,
+	meshv1.StoreService_Restore_FullMethodName:            routers,
+	meshv1.StoreService_ListRevocations_FullMethodName:    both,
 	meshv1.StoreService_Claims_FullMethodName:             both,
 	meshv1.StoreService_ListClaims_FullMethodName:         both,
 

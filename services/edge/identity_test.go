@@ -41,7 +41,7 @@ func TestAnEdgeIsOpenOnlyWhereThatIsSaid(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := New(t.Context(), Settings{Flags: plain, ConnectHook: "file:///x", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--connect-hook:") {
+	if _, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, ConnectHook: "file:///x", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--connect-hook:") {
 		t.Errorf("a URL that is not called: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "issuers.yaml")
