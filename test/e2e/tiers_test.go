@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"log/slog"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -141,6 +142,23 @@ func TestAMeshOfCertificatesLosesNothingWhileTheyChange(t *testing.T) {
 		t.Errorf("a model that is not there ranks: %v", rank)
 	} else if !strings.Contains(err.Error(), "none") {
 		t.Error(err)
+	}
+	// An operator's certificate is taken by stores and compute nodes; without one they can't be
+	// asked.
+	cert, key, ca, err := m.Certificate("operator", "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examine := func(more ...string) (string, error) {
+		args := append([]string{"doctor", "--no-probe", "--skew", "1h", "--router", m.RouterAddrs[0]}, more...)
+		out, err := exec.CommandContext(t.Context(), m.Pushmesh, args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := examine("--mesh-cert", cert, "--mesh-key", key, "--mesh-ca", ca); err != nil || !strings.Contains(out, "postgres") {
+		t.Errorf("doctor with a certificate: %v: %s", err, out)
+	}
+	if out, err := examine(); err == nil || !strings.Contains(out, "pushmesh ca issue --tier operator") {
+		t.Errorf("doctor without a certificate: %v: %s", err, out)
 	}
 	close(stop)
 	<-ended

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/survey"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -27,6 +28,8 @@ type Config struct {
 	Dial []grpc.DialOption
 	// Skew is how far clocks may be apart before it is worth a word.
 	Skew time.Duration
+	// Operator is shown to stores and compute nodes; nil: they are asked in plain text.
+	Operator *tierauth.Identity
 	// Patience with an answer to one question.
 	Patience time.Duration
 	// Probe publishes messages and waits up to Arrive for each.
@@ -80,7 +83,7 @@ func Examine(ctx context.Context, c Config) *Report {
 	checkClocks(r, all, c.Skew)
 	checkFiles(r, all)
 	checkNATS(r, all)
-	checkPostgres(r, inspect(ctx, all, c.Patience))
+	checkPostgres(r, inspect(ctx, all, c))
 	if c.Probe {
 		probe(ctx, r, all, c)
 	}
@@ -126,15 +129,18 @@ func healthy(ctx context.Context, addr string, dial []grpc.DialOption, patience 
 	})
 }
 
-// dial is how the gRPC port of a tier is reached: routers alone have TLS there.
+// dial is how the gRPC port of a tier is reached.
 func (c Config) dial(tier pushmeshv1.Tier) []grpc.DialOption {
-	if tier == pushmeshv1.Tier_TIER_ROUTER && len(c.Dial) > 0 {
+	switch {
+	case tier == pushmeshv1.Tier_TIER_STORE:
+		return []grpc.DialOption{c.Operator.DialOption(tierauth.Store)}
+	case tier == pushmeshv1.Tier_TIER_COMPUTE:
+		return []grpc.DialOption{c.Operator.DialOption(tierauth.Compute)}
+	case len(c.Dial) > 0:
 		return c.Dial
 	}
-	return plainly
+	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 }
-
-var plainly = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 
 func withConn(addr string, dial []grpc.DialOption, f func(*grpc.ClientConn) error) error {
 	if addr == "" {
@@ -233,14 +239,14 @@ func without(all, some map[string]bool) string {
 }
 
 // inspect asks stores about their databases.
-func inspect(ctx context.Context, all []*seen, patience time.Duration) (told []inspected) {
+func inspect(ctx context.Context, all []*seen, c Config) (told []inspected) {
 	for _, o := range all {
 		if o.node.GetTier() != pushmeshv1.Tier_TIER_STORE || o.direct != nil {
 			continue
 		}
 		i := inspected{store: o.name()}
-		i.err = withConn(o.node.GetGrpcAddress(), plainly, func(conn *grpc.ClientConn) error {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+		i.err = withConn(o.node.GetGrpcAddress(), c.dial(pushmeshv1.Tier_TIER_STORE), func(conn *grpc.ClientConn) error {
+			ctx, cancel := context.WithTimeout(ctx, c.Patience)
 			defer cancel()
 			resp, err := meshv1.NewStoreServiceClient(conn).Inspect(ctx, &meshv1.InspectRequest{})
 			i.databases = resp.GetDatabases()

@@ -38,6 +38,9 @@ func checkReach(r *Report, all []*seen) {
 		case aboutToken(o.direct):
 			found = what + " is refused: " + plain(o.direct)
 			advice = "the edge lets in who has a good token: give one by --token-file (pushmesh auth explain says what is wrong with a token)"
+		case wantsCertificate(o):
+			found = what + " is refused: it takes connections with TLS alone"
+			advice = "show it an operator's certificate: pushmesh ca issue --tier operator makes one, which --mesh-cert, --mesh-key and --mesh-ca give to doctor"
 		case o.direct != nil:
 			found = what + " is not answered: " + plain(o.direct)
 			advice = "is " + orUnknown(addr) + " reachable from here? Routers and stores say --advertise; look for a firewall, and in the node's log for refusals"
@@ -53,6 +56,12 @@ func checkReach(r *Report, all []*seen) {
 		}
 		r.add(Fail, "reach", o.name(), found, advice)
 	}
+}
+
+// wantsCertificate reports whether a node refused a connection because it was plain text.
+func wantsCertificate(o *seen) bool {
+	tier := o.node.GetTier()
+	return o.direct != nil && (tier == pushmeshv1.Tier_TIER_STORE || tier == pushmeshv1.Tier_TIER_COMPUTE) && strings.Contains(o.direct.Error(), "GoAwayFrame")
 }
 
 // atFault says what to do about an address where nobody answers.

@@ -2,10 +2,12 @@ package operate
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/doctor"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
 // Doctor is the command pushmesh doctor.
@@ -14,6 +16,9 @@ type Doctor struct {
 	NoProbe  bool          `help:"Don't publish the probe messages."`
 	Skew     time.Duration `default:"500ms" placeholder:"D" help:"How far apart clocks may be without a warning (${default}); above 5s is a failure."`
 	Patience time.Duration `default:"5s" placeholder:"D" help:"How long to wait for each node's answer and each probe message (${default})."`
+	MeshCert string        `name:"mesh-cert" placeholder:"FILE" help:"Certificate of an operator (pushmesh ca issue --tier operator), shown to stores and compute nodes, where these have certificates (PEM)."`
+	MeshKey  string        `name:"mesh-key" placeholder:"FILE" help:"Key of --mesh-cert (PEM)."`
+	MeshCA   string        `name:"mesh-ca" placeholder:"FILE" help:"CA of the mesh (PEM)."`
 	cmdline.RouterFlag
 	cmdline.TokenFlag
 }
@@ -43,7 +48,17 @@ func (c *Doctor) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err != nil {
 		return err
 	}
-	r := doctor.Examine(ctx, doctor.Config{Routers: c.Router, Dial: dial, Token: token, Skew: c.Skew, Probe: !c.NoProbe, Patience: c.Patience, Arrive: c.Patience})
+	flags := tierauth.Flags{MeshCert: c.MeshCert, MeshKey: c.MeshKey, MeshCA: c.MeshCA}
+	if flags != (tierauth.Flags{}) {
+		if err := flags.CheckTiers(); err != nil {
+			return cmdline.Usage("%w", err)
+		}
+	}
+	operator, err := tierauth.Open(tierauth.Config{Flags: flags, Tier: tierauth.Operator, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	r := doctor.Examine(ctx, doctor.Config{Operator: operator, Routers: c.Router, Dial: dial, Token: token, Skew: c.Skew, Probe: !c.NoProbe, Patience: c.Patience, Arrive: c.Patience})
 	if c.JSON {
 		err = cmdline.WriteJSON(stdio.Out, r)
 	} else {
