@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
+	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
@@ -140,6 +144,93 @@ func TestATokenIsRevokedAndRestored(t *testing.T) {
 	}
 	if list, err := api.List(t.Context(), &pushmeshv1.AccessServiceListRequest{}); err != nil || len(list.GetRevocations()) != 0 {
 		t.Errorf("listed after it was restored: %v, %v", list, err)
+	}
+}
+
+// A revocation is found where the word of it is lost: by stores' beats, and without NATS by asking.
+func TestARevocationWhoseWordIsLost(t *testing.T) {
+	t.Parallel()
+	m, is := guarded(t, harness.Options{Proxy: true, Edges: 2})
+	api := access(t, m)
+	for what, lose := range map[string]func(){
+		"the notices": func() {
+			m.Proxy.Lose(func(subject string, _ []byte) bool { return strings.HasSuffix(subject, bus.RevocationsChanged) })
+		},
+		"all of NATS": func() { m.Proxy.SetDown(true) },
+	} {
+		user := strings.ReplaceAll(what, " ", "-")
+		var all []*wireclient.Client
+		for i := range 4 {
+			c, code := comeInAt(t, m.EdgeAddrs[i%2], &wirev1.Hello{Token: is.Token(user, issuedAt(-time.Minute, nil)), HeartbeatMs: 600_000})
+			if code != wirev1.Code_CODE_OK {
+				t.Fatal(code)
+			}
+			all = append(all, c)
+		}
+		lose()
+		began := time.Now()
+		if _, _, err := again(func() (*pushmeshv1.AccessServiceRevokeResponse, error) {
+			return api.Revoke(t.Context(), &pushmeshv1.AccessServiceRevokeRequest{User: user})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			if e := c.Error(); e.GetCode() != wirev1.Code_CODE_UNAUTHENTICATED {
+				t.Errorf("%s are lost: told %v", what, e)
+			}
+		}
+		t.Logf("%s are lost: after %v", what, time.Since(began))
+		m.Proxy.Lose(nil)
+		m.Proxy.SetDown(false)
+	}
+}
+
+// An edge that is restarted goes by what was revoked before; while no store can tell it what that
+// is, it is not ready and lets nobody in, and it goes on by itself once one can.
+func TestRevocationsOutliveAnEdge(t *testing.T) {
+	t.Parallel()
+	is := tokentest.New(t)
+	m := procmesh.Start(t, procmesh.Options{DB: pgtest.URL(t), EdgeArgs: []string{"--issuers", is.File(t), "--outbound-allow", "127.0.0.1"}})
+	api := pushmeshv1.NewAccessServiceClient(plainly(t, m.RouterAddrs[0]))
+	ann, bob := is.Token("ann", issuedAt(-time.Minute, nil)), is.Token("bob", issuedAt(-time.Minute, nil))
+	if _, _, err := again(func() (*pushmeshv1.AccessServiceRevokeResponse, error) {
+		return api.Revoke(t.Context(), &pushmeshv1.AccessServiceRevokeRequest{User: "ann"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	enters := func(token string) wirev1.Code {
+		c, code := comeInAt(t, m.EdgeAddrs[0], &wirev1.Hello{Token: token})
+		if c != nil {
+			c.Close()
+		}
+		return code
+	}
+	edge, store := m.Edges[0], m.Stores[0]
+	edge.Kill()
+	restart(t, edge)
+	awaitReady(t, edge)
+	if a, b := enters(ann), enters(bob); a != wirev1.Code_CODE_UNAUTHENTICATED || b != wirev1.Code_CODE_OK {
+		t.Errorf("after a restart ann is answered %v, bob %v", a, b)
+	}
+	store.Kill()
+	if a, b := enters(ann), enters(bob); a != wirev1.Code_CODE_UNAUTHENTICATED || b != wirev1.Code_CODE_OK {
+		t.Errorf("without a store ann is answered %v, bob %v", a, b)
+	}
+	edge.Kill()
+	restart(t, edge)
+	procmesh.Await(t, "the edge says what it misses", func() bool {
+		_, body := edge.Status()
+		return strings.Contains(body, "revocations: missing") && strings.Contains(body, "serving: ok")
+	})
+	c := wireclient.Dial(t, m.EdgeAddrs[0])
+	c.Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: bob})
+	if e := c.Error(); e.GetCode() != wirev1.Code_CODE_UNAVAILABLE || e.GetRetryAfterMs() == 0 {
+		t.Errorf("where it is not known who is revoked: %v", e)
+	}
+	restart(t, store)
+	awaitReady(t, edge)
+	if a, b := enters(ann), enters(bob); a != wirev1.Code_CODE_UNAUTHENTICATED || b != wirev1.Code_CODE_OK {
+		t.Errorf("with the store again ann is answered %v, bob %v", a, b)
 	}
 }
 

@@ -21,7 +21,7 @@ func NewAuth(r *suite.Run) *suite.Suite {
 	b := &bench{Run: r}
 	return &suite.Suite{
 		Rounds: 5, Span: 4 * time.Second, Timeout: 9*time.Minute + 30*time.Second,
-		Parts: func() []suite.Part { return []suite.Part{{Name: "auth", Run: b.auth}} },
+		Parts: func() []suite.Part { return []suite.Part{{Name: "auth", Run: b.auth}, {Name: "revoke", Run: b.revoke}} },
 	}
 }
 
