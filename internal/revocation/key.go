@@ -17,8 +17,8 @@ func KeyOf(issuer, tokenID string) Key {
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
-	h.WriteString(issuer)  //nolint:errcheck // it never fails
-	h.WriteByte(0)         //nolint:errcheck // the same
-	h.WriteString(tokenID) //nolint:errcheck // the same
+	h.WriteString(issuer)
+	h.WriteByte(0)
+	h.WriteString(tokenID)
 	return Key(max(h.Sum64(), 1))
 }

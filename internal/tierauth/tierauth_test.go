@@ -247,7 +247,7 @@ func TestWhoDoesNotBelongIsRefused(t *testing.T) {
 // await waits for what another goroutine does.
 func await(t *testing.T, otherwise string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}
@@ -382,7 +382,7 @@ func reloaded(t *testing.T, i *Identity, change func()) (failed bool) {
 	t.Helper()
 	taken, bad := i.Reloads()
 	change()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(time.Millisecond) {
 		if now, nowBad := i.Reloads(); now > taken || nowBad > bad {
 			return nowBad > bad
 		}
@@ -426,7 +426,7 @@ func TestCertificatesAndCAsChange(t *testing.T) {
 	until := func(change func(), i *Identity, is func() bool) {
 		t.Helper()
 		change()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !is(); <-time.After(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the files are not read again: ", i.Check())
 			}

@@ -1,12 +1,13 @@
 package edge
 
 import (
-	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
 // An edge starts with those who sign tokens, or on somebody's word that everybody may come in.

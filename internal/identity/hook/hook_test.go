@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -81,7 +82,7 @@ const ann = `{"sub": "ann", "expires_in": 60, "pm_sub": ["room/+/chat"]}`
 // Who is let in has what the answer says; the backend is told what the client says, and by a
 // signature that it is asked by the mesh.
 func TestWhoTheBackendKnows(t *testing.T) {
-	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("twenty-four bytes of test"))
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)

@@ -327,7 +327,7 @@ func TestWhoIsAsked(t *testing.T) {
 		t.Errorf("got %v", a)
 	}
 	alone := New(Config{Backend: s})
-	if alone.find(t.Context(), principals.Shown{Token: "a.b.c"}); (<-s.asked).Token != "a.b.c" {
+	if who, err := alone.find(t.Context(), principals.Shown{Token: "a.b.c"}); err != nil || who.User != "u-a.b.c" || (<-s.asked).Token != "a.b.c" {
 		t.Error("without issuers the backend is asked about all")
 	}
 }
