@@ -4,16 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
 // BenchmarkPublishStream is durable publishing of 256 B through one PublishStream in batches of 64,
 // a window of 4,096 unanswered, a store in memory behind real gRPC, and one edge that gets
-// everything; without TLS, and with certificates of both sides.
+// everything; without TLS, with certificates of both sides, and with a key and without TLS.
 func BenchmarkPublishStream(b *testing.B) {
+	b.Run("key", func(b *testing.B) {
+		path := filepath.Join(b.TempDir(), "backends.yaml")
+		key := keyed(b, path, "bench", "publisher:room/#")
+		publishStream(b, startMesh(b, func(s *Settings) {
+			s.ProducerRate, s.ProducerInFlight, s.Open, s.Backends = 100_000_000, 1_000_000, false, path
+		}), perRPC(key))
+	})
 	for name, start := range ways {
 		b.Run(name, func(b *testing.B) {
 			publishStream(b, start(b, func(s *Settings) { s.ProducerRate, s.ProducerInFlight = 100_000_000, 1_000_000 }))
@@ -21,11 +31,11 @@ func BenchmarkPublishStream(b *testing.B) {
 	}
 }
 
-func publishStream(b *testing.B, m *mesh) {
+func publishStream(b *testing.B, m *mesh, with ...grpc.CallOption) {
 	e := startEdge(b, m.nats.ClientURL(), "a", "r1")
 	e.want("room/#")
 	e.read(func(e *fakeEdge) { e.discard = true })
-	stream, err := m.pub.PublishStream(b.Context())
+	stream, err := m.pub.PublishStream(b.Context(), with...)
 	if err != nil {
 		b.Fatal(err)
 	}

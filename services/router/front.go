@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/claims"
+	"github.com/pushmesh/pushmesh/services/router/internal/gate"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
 )
@@ -56,6 +57,7 @@ type front struct {
 	calls     int // under way on one connection
 	conns     *conns
 	tls       *grpcserve.TLS // nil: none
+	gate      *gate.Gate
 	requests  *intake.Budget
 	turns     *turns.Turns
 
@@ -89,13 +91,14 @@ func (f *front) Start(ctx context.Context) error {
 			grpc.ForceServerCodecV2(codec.Codec{}),
 			grpc.MaxConcurrentStreams(uint32(f.calls)),
 		),
-		Around:   f.requests.Around,
+		// a call is counted first, then it is found out who calls, then its request is received
+		Around:   func(r grpcserve.Registrar) grpcserve.Registrar { return f.gate.Around(f.requests.Around(r)) },
 		Register: f.register,
 	})
 	f.serving.Store(true)
 	f.group = lifecycle.NewGroup(context.Background())
 	f.group.Go("grpc-health", f.watchHealth)
-	f.telemetry.Log.Info("router is serving", "grpc", f.server.Addr(), "advertise", f.advertise, "tls", f.tls != nil, "plain", f.tls == nil || !f.tls.Required)
+	f.telemetry.Log.Info("router is serving", "grpc", f.server.Addr(), "advertise", f.advertise, "tls", f.tls != nil, "plain", f.tls == nil || !f.tls.Required, "open", f.gate.Open())
 	return nil
 }
 

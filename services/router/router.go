@@ -20,6 +20,8 @@ import (
 	"github.com/pushmesh/pushmesh/internal/computeclient"
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
+	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -38,6 +40,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
 	"github.com/pushmesh/pushmesh/services/router/internal/claims"
+	"github.com/pushmesh/pushmesh/services/router/internal/gate"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
@@ -62,6 +65,10 @@ type Router struct {
 	tls   *grpcserve.TLS
 	// identity is what other tiers are shown; nil: plain text.
 	identity *tierauth.Identity
+	gate     *gate.Gate
+	// backends is nil with --open, and tokens without issuers.
+	backends *backends.Keeper
+	tokens   *token.Verifier
 }
 
 // New makes a router; nothing runs before Start.
@@ -81,6 +88,9 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 		return nil, fmt.Errorf("router: %w", err)
 	}
 	if r.identity, err = tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Router, Log: tel.Log, Registry: tel.Registry}); err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
+	if err := r.identify(tel); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
 	r.assemble(s, tel)
@@ -111,6 +121,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 		admit = admission.New(admission.Config{
 			Producer: admission.Limits{Rate: s.ProducerRate, InFlight: s.ProducerInFlight},
+			Own:      r.own(),
 			Overall:  admission.Limits{Rate: s.MaxRate, InFlight: s.MaxInFlight},
 			MaxBytes: s.MaxBytes, Store: app.Admits, Edges: edges.Admits, Lag: late.Pressure,
 			Registry: tel.Registry,
@@ -146,7 +157,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			Registry: tel.Registry,
 		}),
 		claims: claimed,
-		calls:  s.MaxCalls, conns: r.conns, tls: r.tls, requests: intake.New(s.RequestBytes), turns: fair,
+		calls:  s.MaxCalls, conns: r.conns, tls: r.tls, gate: r.gate, requests: intake.New(s.RequestBytes), turns: fair,
 	}
 	r.front.requests.Register("router", tel.Registry)
 	fair.Register(tel.Registry)
@@ -182,6 +193,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	if r.identity != nil {
 		checks.Report("mesh certificate", r.identity.Check)
 	}
+	if r.backends != nil {
+		checks.Report("backends file", r.backends.Check)
+	}
 	if len(s.Computes) > 0 {
 		checks.Report("compute", compute.Check)
 	}
@@ -210,6 +224,12 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("lost edges", r.lost.queue)
 	if r.certs != nil {
 		r.Add("certificates", r.certs)
+	}
+	if r.tokens != nil {
+		r.Add("tokens", r.tokens)
+	}
+	if r.backends != nil {
+		r.Add("backends file", r.backends)
 	}
 	r.Add("front", r.front)
 	r.Add("peers", r.peers)

@@ -46,7 +46,7 @@ func startMesh(tb testing.TB, change func(*Settings)) *mesh {
 	m := &mesh{nats: startNATS(tb, port), log: newFakeLog(), creds: insecure.NewCredentials()}
 	m.store = startStore(tb, m.log)
 	s := Settings{
-		Flags: tierauth.Flags{PlainTiers: true}, ID: "r1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr},
+		Open: true, Flags: tierauth.Flags{PlainTiers: true}, ID: "r1", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr},
 		ProducerRate: 1_000_000, ProducerInFlight: 100_000, AppendWait: 10 * time.Second, LogLevel: "error",
 	}
 	if change != nil {

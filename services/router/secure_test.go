@@ -393,7 +393,7 @@ func TestHandshakesOfALateRouterTakeTurns(t *testing.T) {
 
 func TestARouterStartsNotWithoutItsCertificate(t *testing.T) {
 	t.Parallel()
-	if _, err := New(t.Context(), Settings{Flags: tierauth.Flags{PlainTiers: true}, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+	if _, err := New(t.Context(), Settings{Open: true, Flags: tierauth.Flags{PlainTiers: true}, TLSCerts: []string{"/nowhere"}, TLSKeys: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 		t.Errorf("got %v", err)
 	}
 	for want, s := range map[string]Settings{

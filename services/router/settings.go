@@ -49,6 +49,10 @@ type Settings struct {
 	TLSMinVersion    string        `name:"tls-min-version" help:"Lowest version of TLS." enum:"1.2,1.3" default:"1.2" see:"tls-at-routers"`
 	TLSRequired      bool          `name:"tls-required" help:"Refuse backends without TLS (UNSUPPORTED)." see:"tls-at-routers"`
 	TLSClientCA      string        `name:"tls-client-ca" help:"PEM file of certificates, read at the start: a backend with TLS must show a certificate that one of these has signed, or its handshake fails. Its limits go by the name in the certificate. One without TLS needs none: see --tls-required." see:"tls-at-routers"`
+	Open             bool          `help:"Let everybody who reaches the port of the gRPC API do everything. A router starts with --backends or with this." see:"identity.md#backends"`
+	Backends         string        `help:"YAML or JSON file of the backends that may call this router: how each proves who it is, and what it may do. Read again when it changes." see:"identity.md#backends"`
+	Issuers          string        `help:"YAML or JSON file of who signs tokens (JWT), for the backends that prove themselves by one. Read at the start." see:"identity.md#the-issuers-file"`
+	OutboundAllow    []string      `help:"Addresses of this network that keys of issuers may be fetched from, CIDR or host, separated by commas; others must be public." see:"identity.md#the-issuers-file"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio       float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -96,6 +100,7 @@ func (s *Settings) Check() error {
 		d.tls().Check(),
 		d.CheckTiers(),
 		d.CheckNATS(),
+		s.checkIdentity(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 	}

@@ -31,7 +31,7 @@ func TestEveryFaultOfTheSettingsIsReported(t *testing.T) {
 // are.
 func TestDefaultsAreThoseOfTheFlags(t *testing.T) {
 	var parsed Settings
-	if err := settings.Parse(&parsed, "router", "", []string{"--id=r", "--plain-tiers"}, t.Output()); err != nil {
+	if err := settings.Parse(&parsed, "router", "", []string{"--id=r", "--open", "--plain-tiers"}, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	set := Settings{ID: "r", TraceRatio: parsed.TraceRatio}.withDefaults()

@@ -20,7 +20,7 @@ func TestStoredMessagesAreRoutedOnce(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)
 	second, err := New(t.Context(), Settings{
-		Flags: tierauth.Flags{PlainTiers: true}, ID: "r2", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr}, LogLevel: "error",
+		Open: true, Flags: tierauth.Flags{PlainTiers: true}, ID: "r2", Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", NATS: m.nats.ClientURL(), Stores: []string{m.store.addr}, LogLevel: "error",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,8 @@ type Options struct {
 	TLSCert, TLSKey string
 	// AppendWait of the routers; 0: so long that they refuse nothing for a slow store.
 	AppendWait time.Duration
+	// Key is shown to routers with every call; "": none is.
+	Key string
 	// Change is called with the settings of all nodes before they start; nil: they stay.
 	Change func(*inprocess.Settings)
 }
@@ -64,12 +66,25 @@ type Mesh struct {
 	EdgeHTTP string
 
 	mesh *inprocess.Mesh
+	key  string
 }
+
+// bearer shows a key, or a token, with every call.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// Showing is an option of connections to routers that show a key, or a token.
+func Showing(key string) grpc.DialOption { return grpc.WithPerRPCCredentials(bearer(key)) }
 
 // Start starts a mesh and waits until every edge knows every router.
 func Start(t testing.TB, o Options) *Mesh {
 	t.Helper()
-	m := &Mesh{}
+	m := &Mesh{key: o.Key}
 	nats := o.NATS
 	if nats == "" {
 		nats = StartNATS(t)
@@ -107,7 +122,7 @@ func settings(t testing.TB, o Options) (s inprocess.Settings) {
 	s.Computes = []compute.Settings{{ID: "compute-1", Listen: addr(t), HTTP: free, LogLevel: level}}
 	for i := range max(1, o.Routers) {
 		s.Routers = append(s.Routers, router.Settings{
-			ID: fmt.Sprintf("router-%d", i+1), Listen: free, HTTP: free, LogLevel: level,
+			Open: true, ID: fmt.Sprintf("router-%d", i+1), Listen: free, HTTP: free, LogLevel: level,
 			ProducerRate: 1_000_000, ProducerInFlight: 10_000, AppendWait: cmp.Or(o.AppendWait, 10*time.Second),
 		})
 	}
@@ -211,7 +226,11 @@ func (m *Mesh) Router(t testing.TB) *grpc.ClientConn { return m.dial(t, m.Router
 
 func (m *Mesh) dial(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(insist))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(insist)}
+	if m.key != "" {
+		options = append(options, Showing(m.key))
+	}
+	conn, err := grpc.NewClient(addr, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

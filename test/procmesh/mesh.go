@@ -40,6 +40,9 @@ type Options struct {
 	Violations bool
 	// EdgeArgs are added to every edge's arguments.
 	EdgeArgs []string
+	// RouterArgs are added to every router's arguments. With --backends among them Start can't see
+	// the mesh get ready: it has no key.
+	RouterArgs []string
 	// StoreArgs are added to every store's.
 	StoreArgs []string
 }
@@ -125,9 +128,11 @@ func (m *Mesh) layout(t testing.TB, o Options, dir string, path func(program str
 		NATSServers: max(1, o.NATSServers), Stores: max(1, o.Stores), Computes: 1, Routers: max(1, o.Routers), Edges: max(1, o.Edges),
 		Binary: path, Logs: dir, DBs: o.DBs, NATS: o.NATS, Reach: m.reach(t, o), Tied: true,
 		Args: map[string][]string{
-			"store":  o.StoreArgs,
-			"router": {"--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s"},
-			"edge":   append([]string{"--open=" + strconv.FormatBool(!slices.Contains(o.EdgeArgs, "--issuers")), "--shed-lag", "0"}, o.EdgeArgs...),
+			"store": o.StoreArgs,
+			"router": append([]string{
+				"--open=" + strconv.FormatBool(!slices.Contains(o.RouterArgs, "--backends")), "--producer-rate", "1000000", "--producer-in-flight", "10000", "--append-wait", "10s",
+			}, o.RouterArgs...),
+			"edge": append([]string{"--open=" + strconv.FormatBool(!slices.Contains(o.EdgeArgs, "--issuers")), "--shed-lag", "0"}, o.EdgeArgs...),
 		},
 	}
 	if o.TLS {

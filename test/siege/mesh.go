@@ -86,6 +86,7 @@ func (m *mesh) start(ctx context.Context, o options) (err error) {
 	m.target.Edge, m.target.Router, m.target.NATS = m.Edges[0].Addr, m.Routers[0].Addr, m.NATS[0].Addr
 	// a build from before does not know the flag
 	m.Edges[0].Env = append(m.Edges[0].Env, "PUSHMESH_OPEN=true")
+	m.Routers[0].Env = append(m.Routers[0].Env, "PUSHMESH_OPEN=true")
 	for _, p := range m.All() {
 		try.Do(p.Start())
 	}

@@ -63,7 +63,7 @@ const (
 // ReadIssuers reads an issuers file, YAML or JSON: a list below "issuers". Fields that are not
 // known are errors. Names of files in it are relative to its folder. The error names every fault.
 func ReadIssuers(path string) ([]Issuer, error) {
-	data, err := readFile(path, maxFile)
+	data, err := ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +81,9 @@ func ReadIssuers(path string) ([]Issuer, error) {
 	return all, nil
 }
 
-// readFile reads a regular file, or a link to one, of so many bytes at most. Whatever else has a
+// ReadFile reads a regular file, or a link to one, of so many bytes at most. Whatever else has a
 // name, such as a pipe, might never end.
-func readFile(path string, most int64) ([]byte, error) {
+func ReadFile(path string, most int64) ([]byte, error) {
 	// what is put there in between must not block either
 	// #nosec G304 -- the operator names it
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

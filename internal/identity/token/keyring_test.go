@@ -133,7 +133,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{fifo: false, dir: false, "/dev/zero": false, filepath.Join(dir, "none"): false, link: true, file: true} {
-		if _, err := readFile(path, MaxKeySet); (err == nil) != want {
+		if _, err := ReadFile(path, MaxKeySet); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -24,13 +24,13 @@ func fetchKeys(ctx context.Context, is *Issuer, client *http.Client) (*keySet, e
 	defer cancel()
 	switch {
 	case is.SecretFile != "":
-		data, err := readFile(is.SecretFile, MaxKeySet)
+		data, err := ReadFile(is.SecretFile, MaxKeySet)
 		if err != nil {
 			return nil, err
 		}
 		return parseSecret(data)
 	case is.KeysFile != "":
-		data, err := readFile(is.KeysFile, MaxKeySet)
+		data, err := ReadFile(is.KeysFile, MaxKeySet)
 		if err != nil {
 			return nil, err
 		}

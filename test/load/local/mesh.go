@@ -97,6 +97,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 			e.Env = append(e.Env, "PUSHMESH_OPEN=true")
 		}
 	}
+	for _, r := range m.mesh.Routers {
+		r.Env = append(slices.Clone(r.Env), "PUSHMESH_OPEN=true")
+	}
 	try.Get(started(ctx, m.NATS))
 	for _, p := range m.mesh.All()[1:] {
 		on := CPUs(nil)

@@ -19,6 +19,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/contexts"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/dlq"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/keys"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/namespaces"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/operate"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/presence"
@@ -49,6 +50,7 @@ type grammar struct {
 	Claim      claims.Command     `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
 	Auth       auth.Command       `cmd:"" help:"Explain tokens, and what their users may do."`
 	CA         ca.Command         `cmd:"" name:"ca" help:"Make certificates for the nodes of a mesh, their public ports and backends."`
+	Key        keys.Command       `cmd:"" help:"Make, list and revoke the API keys of backends."`
 	Context    contexts.Command   `cmd:"" help:"Keep how to connect to meshes under names, and choose one."`
 	Namespace  namespaces.Command `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
 	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`

@@ -21,7 +21,7 @@ func startGuarded(t *testing.T, issuers string) (edges, routers []string) {
 	const any = "127.0.0.1:0"
 	m := inprocess.New(inprocess.Settings{
 		Stores:  []store.Settings{{ID: "s", Listen: any, HTTP: any, LogLevel: "error", DB: "sqlite:" + filepath.Join(t.TempDir(), "db")}},
-		Routers: []tier.Settings{{ID: "r", Listen: any, HTTP: any, LogLevel: "error"}},
+		Routers: []tier.Settings{{Open: true, ID: "r", Listen: any, HTTP: any, LogLevel: "error"}},
 		Edges:   []edge.Settings{{ID: "e", Listen: any, HTTP: any, LogLevel: "error", Issuers: issuers, OutboundAllow: []string{"127.0.0.1"}}},
 	})
 	if err := m.Start(t.Context()); err != nil {

@@ -123,14 +123,11 @@ func startRouter(t *testing.T) *secureRouter {
 	return r
 }
 
-// Every command that calls a router does so with TLS where flags or variables say so, and says
-// plainly what is missing.
-func TestCommandsReachARouterWithTLS(t *testing.T) {
-	r := startRouter(t)
-	id := "00000000-0000-7000-8000-000000000000"
-	for _, command := range [][]string{
+// callers are the commands that call a router, without the flags that lead to it.
+func callers() [][]string {
+	return [][]string{
 		{"pub", "a", "x"},
-		{"cancel", id},
+		{"cancel", "00000000-0000-7000-8000-000000000000"},
 		{"sub", "a", "--grpc", "--timeout", "2s"},
 		{"history", "a"},
 		{"events", "--timeout", "2s"},
@@ -145,7 +142,15 @@ func TestCommandsReachARouterWithTLS(t *testing.T) {
 		{"rebalance", "e", "--share", "0.1"},
 		{"session", "list", "--user", "u"},
 		{"top", "--once"},
-	} {
+		{"auth", "revocations"},
+	}
+}
+
+// Every command that calls a router does so with TLS where flags or variables say so, and says
+// plainly what is missing.
+func TestCommandsReachARouterWithTLS(t *testing.T) {
+	r := startRouter(t)
+	for _, command := range callers() {
 		t.Run(strings.Join(command, " "), func(t *testing.T) { r.isReached(t, command) })
 	}
 	t.Run("pub --lines", func(t *testing.T) { // without TLS it goes on trying

@@ -21,6 +21,7 @@ const CallTimeout = 15 * time.Second
 // RouterFlag is the flags of commands that call a router.
 type RouterFlag struct {
 	Router []string `env:"PUSHMESH_ROUTER" default:"127.0.0.1:7401" placeholder:"HOST:PORT" help:"Routers, separated by commas (${default})."`
+	RouterTokenFlag
 	TLSFlags
 }
 
@@ -33,7 +34,11 @@ func (f RouterFlag) DialOptions() ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []grpc.DialOption{grpc.WithTransportCredentials(creds)}, nil
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	return append(options, grpc.WithTransportCredentials(creds)), nil
 }
 
 // EdgeFlag is the flag of commands that connect to an edge.

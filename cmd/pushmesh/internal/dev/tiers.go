@@ -38,6 +38,7 @@ func (m *Mesh) tiers() inprocess.Settings {
 		Routers: []router.Settings{{
 			ID: routerID, Listen: s.Router, HTTP: s.RouterHTTP, LogLevel: s.LogLevel, Grace: s.Grace,
 			ProducerRate: s.ProducerRate, ProducerInFlight: s.ProducerInFlight, AppendWait: appendWait,
+			Open: true, // as below
 		}},
 		Edges: []edge.Settings{{
 			ID: edgeID, Listen: s.Edge, HTTP: s.EdgeHTTP, LogLevel: s.LogLevel, Grace: s.Grace, Loops: s.Loops, Poller: s.Poller,

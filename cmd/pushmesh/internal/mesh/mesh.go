@@ -91,7 +91,7 @@ func (m *Mesh) layout() (err error) {
 			"compute": {"--log-level", m.set.LogLevel},
 			"router": {
 				"--producer-rate", strconv.Itoa(m.set.ProducerRate), "--producer-in-flight", strconv.Itoa(m.set.ProducerInFlight),
-				"--append-wait", "1s", "--log-level", m.set.LogLevel,
+				"--append-wait", "1s", "--open", "--log-level", m.set.LogLevel,
 			},
 			"edge": {"--open", "--log-level", m.set.LogLevel},
 		},

@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"cmp"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Limits struct {
 type Config struct {
 	// Producer holds for each producer, unless a namespace's policy says otherwise.
 	Producer Limits
+	// Own are those of one producer, which come before Producer's; 0: it has none. nil: nobody has.
+	Own func(producer string) Limits
 	// Overall holds for all producers together.
 	Overall Limits
 	// MaxBytes of messages in work in this router; 0: no limit.
@@ -130,8 +133,12 @@ func (a *Admission) share(l Limits) Limits {
 }
 
 // Limits that a producer has here for topics under p (nil: of no particular namespace).
-func (a *Admission) Limits(p *policy.Policy) Limits {
+func (a *Admission) Limits(producer string, p *policy.Policy) Limits {
 	l := a.cfg.Producer
+	if a.cfg.Own != nil {
+		own := a.cfg.Own(producer)
+		l = Limits{Rate: cmp.Or(own.Rate, l.Rate), InFlight: cmp.Or(own.InFlight, l.InFlight)}
+	}
 	if p != nil && p.ProducerRate > 0 {
 		l.Rate = p.ProducerRate
 	}

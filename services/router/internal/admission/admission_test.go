@@ -149,7 +149,7 @@ func TestANamespaceHasLimitsOfItsOwn(t *testing.T) {
 	a := New(Config{Producer: Limits{Rate: 1000, InFlight: 1}})
 	a.Share(2)
 	wide := &policy.Policy{Prefix: "wide", ProducerInFlight: 6, ProducerRate: 10_000}
-	if got, want := a.Limits(wide), (Limits{Rate: 5000, InFlight: 3}); got != want {
+	if got, want := a.Limits("p", wide), (Limits{Rate: 5000, InFlight: 3}); got != want {
 		t.Errorf("a router's share is %v, want %v", got, want)
 	}
 	for range 3 {

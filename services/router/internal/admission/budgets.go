@@ -13,7 +13,7 @@ func (a *Admission) budget(now time.Time, producer string, p *policy.Policy) *bu
 	if p != nil && (p.ProducerRate > 0 || p.ProducerInFlight > 0) {
 		k.prefix = p.Prefix
 	}
-	limits := a.Limits(p)
+	limits := a.Limits(producer, p)
 	s := &a.stripes[maphash.String(a.seed, producer)%stripes]
 	s.mu.Lock()
 	defer s.mu.Unlock()

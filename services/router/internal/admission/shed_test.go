@@ -200,7 +200,7 @@ func TestSharesFollowTheRouters(t *testing.T) {
 	a.Share(3)
 	second(start.Add(time.Second), "p") // what was saved is spent
 	near(second(start.Add(2*time.Second), "p"), 300)
-	if l := a.Limits(nil); l != (Limits{Rate: 300, InFlight: 30}) {
+	if l := a.Limits("p", nil); l != (Limits{Rate: 300, InFlight: 30}) {
 		t.Errorf("a third is %v", l)
 	}
 	near(second(start.Add(3*time.Second), "p", "q", "r", "s", "t"), 1000) // of all together

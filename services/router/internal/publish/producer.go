@@ -11,12 +11,16 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/pushmesh/pushmesh/internal/address"
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
-// producer names who calls, for the limits: the certificate's name, else the token (hashed: it is a
-// secret), else the host.
+// producer names who calls, for the limits: the backend, which has proven its name; where nothing
+// has to be proven the certificate's name, else the token (hashed: it is a secret), else the host.
 func producer(ctx context.Context) string {
+	if c := backends.Of(ctx); c != nil {
+		return c.Who().Producer()
+	}
 	if name := address.CertificateOf(ctx); name != "" {
 		return "cert:" + name
 	}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -96,6 +97,8 @@ type Message struct {
 	// Producer is who is held to the limits; From is the user who publishes over the edge, empty
 	// for backends.
 	Producer, From string
+	// By is the backend, which may publish what its roles say; nil: everything, or no backend.
+	By *backends.Caller
 	// FromClient is true where only namespaces that allow it take the message.
 	FromClient  bool
 	Request     *pushmeshv1.PublishRequest
@@ -174,6 +177,11 @@ func weight(payload int) int { return 1024 + 2*payload }
 func (p *Publisher) check(m *Message, topic string) (*policy.Policy, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err
+	}
+	if m.By != nil {
+		if who := m.By.Who(); !who.May(backends.Publisher, topic) {
+			return nil, who.Refuse(backends.Publisher, topic)
+		}
 	}
 	pol := p.cfg.Policies.Table().For(topic)
 	if pol.Refusal != nil {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -61,7 +62,7 @@ func (s *Service) Publish(ctx context.Context, req *pushmeshv1.PublishRequest) (
 	}
 	w := make(waiter, 1)
 	name := producer(ctx)
-	refused := s.publisher.Publish(&Message{Context: ctx, Producer: name, Request: req, To: w})
+	refused := s.publisher.Publish(&Message{Context: ctx, Producer: name, By: backends.Of(ctx), Request: req, To: w})
 	select {
 	case res := <-w:
 		if refused {

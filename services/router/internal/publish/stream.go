@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/internal/intake"
 	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
@@ -50,7 +51,7 @@ func (s *Service) PublishStream(stream publishStream) error {
 	if s.drained.Load() {
 		return errDraining()
 	}
-	if err := stream.SendHeader(s.pacing()); err != nil {
+	if err := stream.SendHeader(s.pacing(stream.Context())); err != nil {
 		return err
 	}
 	out := newAnswers()
@@ -91,8 +92,8 @@ func (s *Service) linger(ctx context.Context) {
 	}
 }
 
-func (s *Service) pacing() metadata.MD {
-	limits := s.publisher.cfg.Admission.Limits(nil)
+func (s *Service) pacing(ctx context.Context) metadata.MD {
+	limits := s.publisher.cfg.Admission.Limits(producer(ctx), nil)
 	md := metadata.MD{}
 	if limits.InFlight > 0 {
 		md.Set(HeaderInFlight, strconv.Itoa(limits.InFlight))
@@ -106,7 +107,7 @@ func (s *Service) pacing() metadata.MD {
 // read submits what comes, in the order in which it comes.
 func (s *Service) read(stream grpc.ServerStream, out *answers) error {
 	ctx := stream.Context()
-	m := Message{Context: trace.ContextWithSpanContext(ctx, trace.SpanContext{}), Producer: producer(ctx), To: out}
+	m := Message{Context: trace.ContextWithSpanContext(ctx, trace.SpanContext{}), Producer: producer(ctx), By: backends.Of(ctx), To: out}
 	if hasTraceparent(ctx) {
 		m.Context = ctx // the producer put the whole stream into one trace
 	}

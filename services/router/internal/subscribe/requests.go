@@ -37,6 +37,11 @@ func (s *stream) take() error {
 }
 
 func (s *stream) request(req *pushmeshv1.SubscribeRequest) error {
+	if m := req.GetSubscribe(); m.GetId() != 0 {
+		if why := s.forbidden(m.GetFilter()); why != nil {
+			return s.refuse(m.GetId(), why)
+		}
+	}
 	for {
 		s.mu.Lock()
 		l, linked := s.link, s.linked

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/proto/codec"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -39,6 +38,7 @@ type stream struct {
 	events     events // pump's
 	moved      error  // pump's: what ended the connection before; nil: there was none
 	clientGone bool   // pump's: sending to the client failed
+	sender     sender
 
 	mu      sync.Mutex
 	link    *link         // nil: between edges
@@ -198,7 +198,10 @@ func (s *stream) begin(ctx context.Context, l *link) error {
 		return gone("the stream ends")
 	}
 	s.events.add(wirev1.FrameType_FRAME_TYPE_WELCOME, l.greeting)
-	return s.send()
+	if err := s.send(); err != nil {
+		return err
+	}
+	return s.sender.greeted(s.rpc)
 }
 
 func (s *stream) lost(l *link) {
@@ -231,7 +234,7 @@ func (s *stream) pump(l *link) error {
 }
 
 func (s *stream) send() error {
-	err := s.rpc.SendMsg(codec.Encoded(s.events.buf))
+	err := s.sender.send(s.rpc, s.events.buf)
 	s.service.metrics.messages.Add(float64(s.events.messages))
 	s.events.reset()
 	s.clientGone = err != nil

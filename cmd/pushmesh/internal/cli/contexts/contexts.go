@@ -101,6 +101,9 @@ func (c *add) check(s settings) error {
 func given(command *kong.Context) (settings, error) {
 	flags, s := known(), settings{}
 	for _, p := range command.Path {
+		if p.Flag != nil && !p.Resolved && p.Flag.Name == secret {
+			return nil, cmdline.Usage("--%s: contexts have names of files, not what is in them: put it into a file and give --router-token-file", secret)
+		}
 		if p.Flag == nil || p.Resolved || flags[p.Flag.Name] == nil {
 			continue
 		}

@@ -268,7 +268,7 @@ func TestABrokenFile(t *testing.T) {
 		"contexts: {a: {}, a: {}}\n":          "not a file of contexts",
 		strings.Repeat("#", maxFile) + "\n":   "is longer than",
 		"current: gone\n":                     `there is no context "gone"`,
-		"current: a\ncontexts: {a: {x: y}}\n": `context a has a setting "x", which is not known: there are edge, router, tls,`,
+		"current: a\ncontexts: {a: {x: y}}\n": `context a has a setting "x", which is not known: there are edge, router, router-token-file, tls,`,
 	} {
 		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

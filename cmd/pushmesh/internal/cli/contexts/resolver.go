@@ -23,6 +23,9 @@ type connection struct {
 	cmdline.TokenFlag
 }
 
+// secret is a flag of connections that no context has a value of.
+const secret = "router-token"
+
 // known returns the flags that contexts have values of, by their names.
 func known() map[string]*kong.Flag {
 	parser, err := kong.New(&connection{}, kong.NoDefaultHelp())
@@ -31,7 +34,9 @@ func known() map[string]*kong.Flag {
 	}
 	all := map[string]*kong.Flag{}
 	for _, f := range parser.Model.Flags {
-		all[f.Name] = f
+		if f.Name != secret {
+			all[f.Name] = f
+		}
 	}
 	return all
 }

@@ -58,7 +58,7 @@ the payload: - if the message needs none, "unranked" if it could not be ranked. 
   pushmesh sub 'user/ann/#' --token-file ann.jwt --tls
   pushmesh sub '$events/#' --grpc
 
-Edges alone take tokens: with --grpc, --token-file has no effect.`
+Edges take the token of --token-file, and routers (--grpc) that of --router-token-file.`
 }
 
 // options of the subscriptions that the flags ask for.

@@ -1,0 +1,69 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
+	"github.com/pushmesh/pushmesh/internal/identity/token"
+	"github.com/pushmesh/pushmesh/internal/outbound"
+	"github.com/pushmesh/pushmesh/internal/telemetry"
+	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+	"github.com/pushmesh/pushmesh/services/router/internal/gate"
+	"github.com/pushmesh/pushmesh/services/router/internal/publish"
+)
+
+// identify makes what finds out who calls.
+func (r *Router) identify(tel *telemetry.Telemetry) error {
+	s := r.settings
+	cfg := gate.Config{Caller: publish.Caller, Log: tel.Log, Registry: tel.Registry}
+	if s.Backends != "" {
+		var issuers []token.Issuer
+		if s.Issuers != "" {
+			var err error
+			if issuers, err = token.ReadIssuers(s.Issuers); err != nil {
+				return fmt.Errorf("--issuers: %w", err)
+			}
+			allow, err := outbound.ParseAllow(s.OutboundAllow)
+			if err != nil {
+				return err
+			}
+			guard := outbound.New(outbound.Config{Metric: "pushmesh_router_outbound_refused_total", Allow: allow, Log: tel.Log, Registry: tel.Registry})
+			r.tokens = token.New(issuers, token.Options{Guard: guard, Log: tel.Log, Registry: tel.Registry, Tier: "router"})
+			cfg.Tokens = r.tokens
+		}
+		var err error
+		if r.backends, err = backends.Open(backends.Config{Path: s.Backends, Issuers: issuers, Log: tel.Log}); err != nil {
+			return fmt.Errorf("--backends: %w", err)
+		}
+		cfg.Backends = r.backends
+	}
+	r.gate = gate.New(cfg)
+	return nil
+}
+
+// own says which producers have limits of their own; nil: none has.
+func (r *Router) own() func(producer string) admission.Limits {
+	if r.backends == nil {
+		return nil
+	}
+	return func(producer string) admission.Limits {
+		l := r.backends.Limits(producer)
+		return admission.Limits{Rate: l.Rate, InFlight: l.InFlight}
+	}
+}
+
+// checkIdentity finds what does not go together.
+func (s *Settings) checkIdentity() error {
+	var err error
+	switch {
+	case s.Backends == "" && !s.Open:
+		err = errors.New("the router would let everybody who reaches its port do everything: name the backends that may call it (--backends FILE), or say that everybody may (--open)")
+	case s.Backends != "" && s.Open:
+		err = errors.New("--open lets everybody do everything, and --backends those who are named: give one of them")
+	case s.Backends == "" && s.Issuers != "":
+		err = errors.New("--issuers needs --backends, which says whose tokens are taken")
+	}
+	_, fault := outbound.ParseAllow(s.OutboundAllow)
+	return errors.Join(err, fault)
+}
