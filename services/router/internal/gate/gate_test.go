@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +94,25 @@ type served struct {
 	keys   map[string]string
 	claims *slow
 	conn   *grpc.ClientConn
+	log    lines
+}
+
+// lines is a log that a test reads.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func serve(t *testing.T, roles map[string][]string) *served {
@@ -116,7 +136,7 @@ func serve(t *testing.T, roles map[string][]string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := New(Config{Backends: s.keeper, Log: slog.New(slog.DiscardHandler)})
+	g := New(Config{Backends: s.keeper, Log: slog.New(slog.NewTextHandler(&s.log, nil))})
 	server.Serve(grpcserve.Config{Around: g.Around, Register: func(r grpc.ServiceRegistrar) {
 		pb.RegisterPublishServiceServer(r, pb.UnimplementedPublishServiceServer{})
 		pb.RegisterHistoryServiceServer(r, pb.UnimplementedHistoryServiceServer{})
@@ -356,5 +376,24 @@ func TestACallThatEndsIsForgotten(t *testing.T) {
 	}
 	if n := s.keeper.Stats(0).Held; n != 0 {
 		t.Errorf("%d calls are held", n)
+	}
+}
+
+// TestChangesAreInTheLog has a line for each change by an operator, and none for what is refused or
+// only read.
+func TestChangesAreInTheLog(t *testing.T) {
+	t.Parallel()
+	s := serve(t, map[string][]string{"boss": {"operator"}, "reader": {"auditor"}})
+	api := pb.NewNamespaceServiceClient(s.conn)
+	for _, name := range []string{"boss", "reader"} {
+		_, _ = api.Put(s.as(t, name), &pb.NamespaceServicePutRequest{Namespace: &pb.Namespace{Prefix: "orders"}})
+		_, _ = api.List(s.as(t, name), &pb.NamespaceServiceListRequest{})
+	}
+	said := s.log.String()
+	if strings.Count(said, "msg=audit") != 1 || !strings.Contains(said, "who=backend:boss call=pushmesh.v1.NamespaceService/Put about=orders") {
+		t.Errorf("the log says:\n%s", said)
+	}
+	if strings.Contains(said, s.keys["boss"]) {
+		t.Error("the log has a key")
 	}
 }
