@@ -152,6 +152,33 @@ func (l *List) Refuses(t Token, now uint64) *code.Error {
 	return nil
 }
 
+// What comes close after the revocation of a user may be a token of afterwards: its iat has whole
+// seconds, and the issuer's clock may be behind. Such a one is refused for a while only, so that a
+// client comes back with another one rather than give up.
+const (
+	closeBefore = 5 // seconds by which its iat may be before the revocation
+	closeFor    = uint64(10 * time.Second / time.Microsecond)
+	closeRetry  = time.Second
+)
+
+// Admits says why a token is not taken now, as Refuses does: with a time to come back where the
+// user may have a good one by then.
+func (l *List) Admits(t Token, now uint64) *code.Error {
+	why := l.Refuses(t, now)
+	if why == nil {
+		return nil
+	}
+	e, is := l.user(t.User)
+	at := e.at / uint64(time.Second/time.Microsecond)
+	if !is || now >= min(e.at+closeFor, e.until) || t.Issued == 0 || uint64(t.Issued)+closeBefore <= at || uint64(t.Issued) > at {
+		return why
+	}
+	if one, is := l.token(t.Key); is && now < one.until {
+		return why
+	}
+	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, closeRetry, why.Message+" (it was issued at about that time: show a newer one)")
+}
+
 func (l *List) user(name string) (entry, bool) {
 	if e, is := l.recent.users[name]; is {
 		return e, true

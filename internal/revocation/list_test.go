@@ -58,6 +58,43 @@ func TestWhatARevocationIsOf(t *testing.T) {
 	}
 }
 
+// A token that was issued at about the time when its user's were revoked is refused for some
+// seconds only: a client comes back with another one.
+func TestATokenOfAboutThatTime(t *testing.T) {
+	const at = 100*second + 700_000
+	l := NewList(3,
+		&pushmeshv1.Revocation{User: "ann", At: at, Until: 200 * second},
+		&pushmeshv1.Revocation{User: "short", At: at, Until: at + second},
+		&pushmeshv1.Revocation{Issuer: "i", TokenId: "1", At: at, Until: 200 * second},
+	)
+	for what, c := range map[string]struct {
+		token Token
+		now   uint64
+		want  wirev1.Code
+	}{
+		"of that second":               {Token{User: "ann", Issued: 100}, at, wirev1.Code_CODE_UNAVAILABLE},
+		"some seconds later":           {Token{User: "ann", Issued: 100}, at + closeFor - 1, wirev1.Code_CODE_UNAVAILABLE},
+		"for good":                     {Token{User: "ann", Issued: 100}, at + closeFor, wirev1.Code_CODE_UNAUTHENTICATED},
+		"by a clock that is behind":    {Token{User: "ann", Issued: 96}, at, wirev1.Code_CODE_UNAVAILABLE},
+		"too old":                      {Token{User: "ann", Issued: 95}, at, wirev1.Code_CODE_UNAUTHENTICATED},
+		"without iat":                  {Token{User: "ann"}, at, wirev1.Code_CODE_UNAUTHENTICATED},
+		"after it":                     {Token{User: "ann", Issued: 101}, at, wirev1.Code_CODE_OK},
+		"one that is revoked itself":   {Token{User: "ann", Issued: 100, Key: KeyOf("i", "1")}, at, wirev1.Code_CODE_UNAUTHENTICATED},
+		"a later one, revoked itself":  {Token{User: "ann", Issued: 101, Key: KeyOf("i", "1")}, at, wirev1.Code_CODE_UNAUTHENTICATED},
+		"another user's, revoked":      {Token{User: "bob", Issued: 100, Key: KeyOf("i", "1")}, at, wirev1.Code_CODE_UNAUTHENTICATED},
+		"once the user's are good":     {Token{User: "short", Issued: 100}, at + second, wirev1.Code_CODE_OK},
+		"while the user's are revoked": {Token{User: "short", Issued: 100}, at + second - 1, wirev1.Code_CODE_UNAVAILABLE},
+	} {
+		why := l.Admits(c.token, c.now)
+		if got := code.Of(why); why == nil && c.want != wirev1.Code_CODE_OK || why != nil && (got != c.want || (why.RetryAfter > 0) != (c.want == wirev1.Code_CODE_UNAVAILABLE)) {
+			t.Errorf("%s: %v, want %v", what, why, c.want)
+		}
+		if (l.Refuses(c.token, c.now) == nil) != (why == nil) {
+			t.Errorf("%s: a live connection is looked at otherwise", what)
+		}
+	}
+}
+
 // What counts of a token is taken from whom it proved.
 func TestOfAPrincipal(t *testing.T) {
 	who := &identity.Principal{User: "ann", Issued: time.Unix(7, 999), Proof: identity.Proof{Issuer: "i", TokenID: "1"}}

@@ -76,13 +76,14 @@ func NewWatch(from Lister, b Bus, now func() time.Time, log *slog.Logger) *Watch
 }
 
 // Refuses says why a token is not taken: it is revoked (UNAUTHENTICATED), or that can't be told now
-// (UNAVAILABLE). nil: it is good. It takes no lock, and now is Unix time in microseconds.
+// (UNAVAILABLE, also of a token that was issued at about the time of its user's revocation). nil:
+// it is good. It takes no lock, and now is Unix time in microseconds.
 func (w *Watch) Refuses(t Token, now uint64) *code.Error {
 	list := w.list.Load()
 	if list == nil {
 		return unknown
 	}
-	if why := list.Refuses(t, now); why != nil {
+	if why := list.Admits(t, now); why != nil {
 		return why
 	}
 	return w.stale.Load()

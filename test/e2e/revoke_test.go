@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pushmesh "github.com/pushmesh/pushmesh/client"
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
@@ -232,6 +235,63 @@ func TestRevocationsOutliveAnEdge(t *testing.T) {
 	if a, b := enters(ann), enters(bob); a != wirev1.Code_CODE_UNAUTHENTICATED || b != wirev1.Code_CODE_OK {
 		t.Errorf("with the store again ann is answered %v, bob %v", a, b)
 	}
+}
+
+// A user's client ends where its tokens are revoked. One that begins at once with new ones comes
+// in, also where their iat does not tell them from those of before.
+func TestAUserComesBackWithANewToken(t *testing.T) {
+	t.Parallel()
+	m, is := guarded(t, harness.Options{})
+	putNamespace(t, m, "room", &pushmeshv1.Policy{Durable: true})
+	var tokens atomic.Int64
+	got := make(chan string, 100)
+	begin := func() *pushmesh.Subscriber {
+		sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.EdgeAddrs, ClientID: "phone", Session: "s", Token: func(context.Context) (string, error) {
+			return is.Token("ann", issuedAt(0, map[string]any{"jti": fmt.Sprint(tokens.Add(1))})), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sub.Subscribe(t.Context(), "room/1", func(_ context.Context, d *pushmesh.Delivery) error {
+			got <- string(d.Payload)
+			return nil
+		}, pushmesh.WithAck()); err != nil {
+			t.Fatalf("with the tokens %d: %v", tokens.Load(), err)
+		}
+		return sub
+	}
+	sub := begin()
+	m.Publish(t, "room/1", "first")
+	if msg := <-got; msg != "first" {
+		t.Fatalf("got %s", msg)
+	}
+	for i := range 3 {
+		if _, _, err := again(func() (*pushmeshv1.AccessServiceRevokeResponse, error) {
+			return access(t, m).Revoke(t.Context(), &pushmeshv1.AccessServiceRevokeRequest{User: "ann"})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-sub.Done():
+			if pushmesh.CodeOf(sub.Err()) != wirev1.Code_CODE_UNAUTHENTICATED {
+				t.Errorf("it ends with %v", sub.Err())
+			}
+			_ = sub.Close()
+		case <-time.After(patient):
+			t.Fatal("a revoked client goes on")
+		}
+		sub = begin()
+		m.Publish(t, "room/1", fmt.Sprint(i))
+		select {
+		case msg := <-got:
+			if msg != fmt.Sprint(i) {
+				t.Fatalf("got %s, want %d", msg, i)
+			}
+		case <-time.After(patient):
+			t.Fatalf("round %d: nothing came", i)
+		}
+	}
+	_ = sub.Close()
 }
 
 // Wrong requests are refused, with what is wrong with them.
