@@ -255,7 +255,7 @@ func TestAUserComesBackWithANewToken(t *testing.T) {
 		if _, err := sub.Subscribe(t.Context(), "room/1", func(_ context.Context, d *pushmesh.Delivery) error {
 			got <- string(d.Payload)
 			return nil
-		}, pushmesh.WithAck()); err != nil {
+		}, pushmesh.WithAck(), pushmesh.FromSession()); err != nil {
 			t.Fatalf("with the tokens %d: %v", tokens.Load(), err)
 		}
 		return sub
@@ -280,8 +280,8 @@ func TestAUserComesBackWithANewToken(t *testing.T) {
 		case <-time.After(patient):
 			t.Fatal("a revoked client goes on")
 		}
+		m.Publish(t, "room/1", fmt.Sprint(i)) // which waits for it
 		sub = begin()
-		m.Publish(t, "room/1", fmt.Sprint(i))
 		select {
 		case msg := <-got:
 			if msg != fmt.Sprint(i) {
