@@ -31,8 +31,11 @@ var kinds = []struct {
 	name string
 	does string
 }{
-	{Publisher, "publisher", "publish to"}, {Consumer, "consumer", "consume"}, {Claimant, "claimant", "claim"},
-	{Auditor, "auditor", "read"}, {Operator, "operator", "change"},
+	{Publisher, "publisher", "publish to"},
+	{Consumer, "consumer", "consume"},
+	{Claimant, "claimant", "claim"},
+	{Auditor, "auditor", "read"},
+	{Operator, "operator", "change"},
 }
 
 // String implements fmt.Stringer: "publisher or operator", say.

@@ -16,12 +16,15 @@ import (
 
 var corp = []token.Issuer{{Name: "corp", UserPrefix: "corp:"}}
 
+// blank is what no role begins with.
+const blank = " "
+
 const sum = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 func TestRoles(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"publisher:orders/#": true, "consumer:#": true, "claimant:seat/+": true, "auditor": true, "operator": true, "consumer:$dead/#": true,
-		"publisher": false, "publisher:": false, "publisher:a//b": false, "auditor:x": false, "operator:#": false, "admin": false, "": false, "Operator": false, " auditor": false,
+		"publisher": false, "publisher:": false, "publisher:a//b": false, "auditor:x": false, "operator:#": false, "admin": false, "": false, "Operator": false, blank + "auditor": false,
 	} {
 		r, err := ParseRole(text)
 		if (err == nil) != ok || ok && r.String() != text {
