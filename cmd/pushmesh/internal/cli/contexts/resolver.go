@@ -95,12 +95,13 @@ func (r *Resolver) Err(command *kong.Context) error {
 
 // apart reports whether a command's flags are not about the connection that it makes.
 func apart(command *kong.Context) bool {
-	for _, p := range command.Path {
-		if p.Command != nil {
-			return p.Command.Name == "context" || p.Command.Name == "auth"
-		}
+	switch first, rest, _ := strings.Cut(command.Command(), " "); first {
+	case "", "context", "key", "ca":
+		return true
+	case "auth":
+		return strings.HasPrefix(rest, "explain")
 	}
-	return true
+	return false
 }
 
 // named is the flag --context.
