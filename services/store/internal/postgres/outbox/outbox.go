@@ -141,5 +141,11 @@ func (o *outbox) note(ctx context.Context, on server.Querier) error {
 	return nil
 }
 
-// Close gives the lock back with the connection.
-func (o *outbox) Close() error { return o.conn.End(nil) }
+// Close gives the lock back.
+func (o *outbox) Close() error {
+	return o.conn.End(func(ctx context.Context) error {
+		// the backend ends some time after its connection, and others wait for the lock
+		_, err := o.conn.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
+		return err
+	})
+}
