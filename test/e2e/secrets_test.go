@@ -53,7 +53,7 @@ func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 		{"no such kind", "mysql://u:" + marker + "@127.0.0.1/x", "--db"},
 	} {
 		store.Kill()
-		store.Env = []string{"PUSHMESH_DB=" + c.url}
+		store.Env = []string{"PUSHMESH_DB=" + c.url, "PUSHMESH_PLAIN_TIERS=true"}
 		before := len(shown(t, store.Log))
 		restart(t, store)
 		procmesh.Await(t, c.what+" is said", func() bool {
