@@ -295,6 +295,7 @@ func TestAChangeOfTheFileEndsCalls(t *testing.T) {
 		}
 		w.write(t, before)
 		w.look()
+		w.look()
 		if err := w.Check(); err != nil {
 			t.Errorf("%s: once it is good again: %v", file, err)
 		}
@@ -307,6 +308,7 @@ func TestACallEndsWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.look()
 	w.look()
 	p, err := ReadKey(text)
 	if err != nil {
