@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -154,13 +155,21 @@ func find(list *yaml.Node, is func(*yaml.Node) bool) *yaml.Node {
 	return nil
 }
 
-// edit changes the list in a file, whose comments and mode stay: readers see the old file or the
-// new one.
+// edit changes the list in a file, whose comments, mode and owner stay: readers see the old file or
+// the new one. No other process edits it meanwhile.
 func edit(path string, create bool, change func(list *yaml.Node) error) error {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to // what a link names is replaced, and not the link
 	}
-	mode := fs.FileMode(newFileMode)
+	lock, err := os.Open(filepath.Dir(path)) // #nosec G304 -- the operator names it
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // lets the lock go
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	mode, owner := fs.FileMode(newFileMode), (*syscall.Stat_t)(nil)
 	data, err := token.ReadFile(path, MaxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && create:
@@ -172,6 +181,7 @@ func edit(path string, create bool, change func(list *yaml.Node) error) error {
 			return err
 		}
 		mode = info.Mode().Perm()
+		owner, _ = info.Sys().(*syscall.Stat_t)
 	}
 	if _, err := decode(data); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -199,14 +209,23 @@ func edit(path string, create bool, change func(list *yaml.Node) error) error {
 	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
 		return err
 	}
-	if _, err := decode(out.Bytes()); err != nil {
+	after, err := decode(out.Bytes())
+	if err != nil {
 		return fmt.Errorf("%s would not be readable: %w", path, err)
 	}
-	return replace(path, out.Bytes(), mode)
+	for _, e := range after {
+		if len(e.Keys) > maxOfEach {
+			return fmt.Errorf("backend %s would have %d keys, %d at most: revoke one first", e.Name, len(e.Keys), maxOfEach)
+		}
+	}
+	if len(after) > MaxBackends || out.Len() > MaxFile {
+		return fmt.Errorf("%s would have %d backends and %d bytes, %d and %d at most", path, len(after), out.Len(), MaxBackends, MaxFile)
+	}
+	return replace(path, out.Bytes(), mode, owner)
 }
 
-// replace puts a file in the place of another.
-func replace(path string, data []byte, mode fs.FileMode) (err error) {
+// replace puts a file in the place of another, and gives it to the owner of that; nil: of nobody.
+func replace(path string, data []byte, mode fs.FileMode, owner *syscall.Stat_t) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".backends-*")
 	if err != nil {
 		return err
@@ -216,6 +235,11 @@ func replace(path string, data []byte, mode fs.FileMode) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
+	if owner != nil && (int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid()) {
+		if err = f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+			return errors.Join(fmt.Errorf("the file would not belong to whom it does, and routers might not read it: %w", err), f.Close())
+		}
+	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
