@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -183,7 +184,11 @@ func (t *subject) of(issuers []token.Issuer) (Subject, error) {
 	if n < 0 {
 		return Subject{}, fmt.Errorf("tokens: issuer %q is none of those in the issuers file (--issuers)", t.Issuer)
 	}
-	return Subject{Issuer: t.Issuer, Sub: issuers[n].UserPrefix + t.Sub}, nil
+	user := issuers[n].UserPrefix + t.Sub
+	if err := identity.CheckUser(user); err != nil {
+		return Subject{}, fmt.Errorf("tokens: a token of sub %.100q is never taken: %w", t.Sub, err)
+	}
+	return Subject{Issuer: t.Issuer, Sub: user}, nil
 }
 
 // Len is how many identities there are.
