@@ -63,8 +63,8 @@ type Config struct {
 	URL    string
 	Guard  *outbound.Guard
 	Secret *outbound.Secret // signs questions; nil: they are not signed
-	// Timeout of a question, its wait for a turn included; UnderWay is how many there are at a
-	// time; CacheBytes is kept for answers that may be used again. 0: the default.
+	// Timeout of a question, and of its wait for a turn before that; UnderWay is how many there are
+	// at a time; CacheBytes is kept for answers that may be used again. 0: the default.
 	Timeout    time.Duration
 	UnderWay   int
 	CacheBytes int
@@ -145,12 +145,12 @@ func (h *Hook) Known(q *Question) *identity.Principal {
 // (no answer, or none that can be used) and OVERLOADED (no turn) say when to try again. Whatever
 // fails, nobody is let in. What is returned is shared, and must not be changed.
 func (h *Hook) Ask(ctx context.Context, q *Question) (*identity.Principal, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	turn, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 	defer cancel()
 	select {
 	case h.room <- struct{}{}:
 		defer func() { <-h.room }()
-	case <-ctx.Done():
+	case <-turn.Done():
 		h.metrics.done(code.Name(wirev1.Code_CODE_OVERLOADED), 0)
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "too many clients wait for the backend that says who they are")
 	}
@@ -158,6 +158,9 @@ func (h *Hook) Ask(ctx context.Context, q *Question) (*identity.Principal, error
 		h.metrics.done(code.Name(wirev1.Code_CODE_UNAVAILABLE), 0)
 		return nil, unavailable(openFor)
 	}
+	// a time of its own: that there is a crowd is no fault of the backend's, which the breaker counts
+	ctx, cancel = context.WithTimeout(ctx, h.cfg.Timeout)
+	defer cancel()
 	began := time.Now()
 	answer, answered, err := h.ask(ctx, q)
 	if answered { // a client may well be why the answer is one that can't be used
