@@ -45,7 +45,7 @@ func (e *Edge) principals() (principals.Config, error) {
 		door.Verifier = e.tokens
 	}
 	if s.ConnectHook != "" {
-		if e.hook, err = s.backend(guard, e.tel); err != nil {
+		if e.hook, err = s.backend(guard, e.clock.At, e.tel); err != nil {
 			return cfg, err
 		}
 		door.Backend = e.hook
@@ -77,14 +77,14 @@ func (s *Settings) verifier(guard *outbound.Guard, tel *telemetry.Telemetry) (*t
 }
 
 // backend makes what asks who clients are.
-func (s *Settings) backend(guard *outbound.Guard, tel *telemetry.Telemetry) (*hook.Hook, error) {
+func (s *Settings) backend(guard *outbound.Guard, clock func(time.Time) time.Time, tel *telemetry.Telemetry) (*hook.Hook, error) {
 	secret, err := outbound.OpenSecret(s.WebhookSecrets, time.Now)
 	if err != nil {
 		return nil, err
 	}
 	h, err := hook.New(hook.Config{
 		URL: s.ConnectHook, Guard: guard, Secret: secret, Timeout: s.ConnectHookTimeout, UnderWay: s.ConnectHookInFlight, CacheBytes: s.TokenCache,
-		Log: tel.Log, Registry: tel.Registry, Tier: "edge",
+		Clock: clock, Log: tel.Log, Registry: tel.Registry, Tier: "edge",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--connect-hook: %w", err)

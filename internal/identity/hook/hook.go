@@ -68,7 +68,10 @@ type Config struct {
 	Timeout    time.Duration
 	UnderWay   int
 	CacheBytes int
-	Log        *slog.Logger
+	// Clock says what time it is in the mesh at a time of this process's; it must not block. nil:
+	// the same.
+	Clock func(time.Time) time.Time
+	Log   *slog.Logger
 	// Registry gets the metrics, whose names begin with pushmesh_TIER_; nil: there are none.
 	Registry prometheus.Registerer
 	Tier     string
@@ -93,6 +96,9 @@ func New(cfg Config) (*Hook, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = func(now time.Time) time.Time { return now }
 	}
 	cfg.Timeout = orDefault(cfg.Timeout, DefaultTimeout)
 	h := &Hook{
@@ -158,7 +164,8 @@ func (h *Hook) Ask(ctx context.Context, q *Question) (*identity.Principal, error
 		h.metrics.done(code.Name(wirev1.Code_CODE_UNAVAILABLE), 0)
 		return nil, unavailable(openFor)
 	}
-	// a time of its own: that there is a crowd is no fault of the backend's, which the breaker counts
+	// a time of its own: that there is a crowd is no fault of the backend's, which the breaker
+	// counts
 	ctx, cancel = context.WithTimeout(ctx, h.cfg.Timeout)
 	defer cancel()
 	began := time.Now()
@@ -212,6 +219,7 @@ func (h *Hook) ask(ctx context.Context, q *Question) (a *token.Answer, answered 
 	if err := h.cfg.Secret.Sign(req.Header, questionID(), body); err != nil {
 		return nil, false, err
 	}
+	asked := h.cfg.Clock(time.Now())
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return nil, false, err
@@ -221,15 +229,15 @@ func (h *Hook) ask(ctx context.Context, q *Question) (a *token.Answer, answered 
 	if err != nil {
 		return nil, false, err
 	}
-	a, err = read(resp, data)
+	a, err = read(resp, data, asked)
 	return a, resp.StatusCode/100 != 5, err
 }
 
 // read makes of an answer what it says.
-func read(resp *http.Response, data []byte) (*token.Answer, error) {
+func read(resp *http.Response, data []byte, asked time.Time) (*token.Answer, error) {
 	switch status := resp.StatusCode; status {
 	case http.StatusOK:
-		return token.ReadAnswer(data, time.Now())
+		return token.ReadAnswer(data, time.Now(), asked)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return nil, code.New(wirev1.Code_CODE_UNAUTHENTICATED, "the backend does not let the client in"+reason(data))
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:

@@ -22,7 +22,9 @@ type Answer struct {
 // ReadAnswer reads an object with the claims of a token: sub and the pm_ ones mean the same, and
 // one of exp (seconds since 1970) and expires_in (seconds) must be there. cache_seconds is that of
 // Answer. Members of other names are passed over. Bounds are those of a token.
-func ReadAnswer(data []byte, now time.Time) (*Answer, error) {
+//
+// asked is when the question was, by the mesh's clock: what is revoked later voids the answer.
+func ReadAnswer(data []byte, now, asked time.Time) (*Answer, error) {
 	if len(data) > MaxToken {
 		return nil, fmt.Errorf("the answer is longer than %d bytes", MaxToken)
 	}
@@ -37,8 +39,8 @@ func ReadAnswer(data []byte, now time.Time) (*Answer, error) {
 	if who.Expires, err = answerEnds(claims, now); err != nil {
 		return nil, fmt.Errorf("the answer: %w", err)
 	}
-	if who.Issued.IsZero() {
-		who.Issued = now
+	if who.Issued.IsZero() || who.Issued.After(asked) {
+		who.Issued = asked
 	}
 	cache, _, err := seconds(claims, "cache_seconds", maxCacheSeconds)
 	if err != nil {

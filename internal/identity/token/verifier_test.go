@@ -584,7 +584,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"sub": "ann", "exp": 4000000000.5, "pm_group": "g/a"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		now := time.Now()
-		a, err := ReadAnswer(data, now)
+		a, err := ReadAnswer(data, now, now)
 		if err != nil {
 			return
 		}
