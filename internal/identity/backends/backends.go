@@ -107,6 +107,10 @@ const producers = "backend:"
 // Producer is what the identity is called where producers are held to limits.
 func (i *Identity) Producer() string { return i.caller }
 
+// Session is what a session of the identity is called, and no other identity's: there is no space
+// in names.
+func (i *Identity) Session(name string) string { return i.Name + " " + name }
+
 // Has reports whether it has a role of one of these kinds; an operator has all.
 func (i *Identity) Has(any Kind) bool { return i.has&(any|Operator) != 0 }
 

@@ -157,7 +157,7 @@ type isSubscribeRequest_Request interface {
 
 type SubscribeRequest_Hello struct {
 	// Names the client as over TCP: client_id, session, session_ttl_s, receive_window, agent, traceparent, features. A session belongs to
-	// ("backend:" and the client_id, its name). The router sets version and heartbeat_ms; token, profile and ticket must be empty.
+	// ("backend:" and the client_id, its name); where backends have names, its name is that of the backend, a space, and session. The router sets version and heartbeat_ms; token, profile and ticket must be empty.
 	Hello *wirev1.Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 

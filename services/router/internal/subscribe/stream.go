@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -20,6 +21,8 @@ const (
 	drainLinger = 200 * time.Millisecond
 	// hangUpWithin is how long an edge has to take the last ACKs.
 	hangUpWithin = time.Second
+	// maxSession is how many bytes the name of a session may have.
+	maxSession = 255
 	// maxBatch is how many bytes of events are sent together.
 	maxBatch = 64 << 10
 )
@@ -135,6 +138,12 @@ func (s *stream) greet() error {
 		return invalid("hello.ticket is set by the router: leave it empty")
 	}
 	s.hello, s.move = proto.CloneOf(h), req.GetMove()
+	if by := backends.Of(s.rpc.Context()); by != nil && h.GetSession() != "" {
+		// the client id proves nothing: another backend may say it
+		if s.hello.Session = by.Who().Session(h.GetSession()); len(s.hello.Session) > maxSession {
+			return invalid("hello.session is too long: it has more than %d bytes together with the backend's name", maxSession)
+		}
+	}
 	s.hello.Version, s.hello.HeartbeatMs = 1, uint32(heartbeat.Milliseconds())
 	return nil
 }
