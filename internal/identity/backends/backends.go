@@ -172,17 +172,22 @@ func (i *Identity) Refuse(kind Kind, filter string) error {
 		i.Name, does, filter, i.roles(), kind))
 }
 
-// mostRoles are told in an error.
-const mostRoles = 8
+// mostRoles are told in an error, and no more after so many bytes of them.
+const (
+	mostRoles     = 8
+	mostRolesText = 256
+)
 
 func (i *Identity) roles() string {
 	var all []string
+	size := 0
 	for n, r := range i.Roles {
-		if n == mostRoles {
+		if n == mostRoles || size > mostRolesText {
 			all = append(all, "…")
 			break
 		}
 		all = append(all, r.String())
+		size += len(all[n])
 	}
 	if len(all) == 0 {
 		return "none"

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -25,6 +26,10 @@ func (g *many) Published(ref uint64, res *Result) {
 	}
 }
 
+// maxReasons is how many bytes of reasons one answer has: that of 10,000 topics is to fit into 4 MiB,
+// which gRPC clients take. Refusals beyond it have their code alone.
+const maxReasons = 256 << 10
+
 // stored refuses a topic whose store can't keep up.
 func (p *Publisher) stored(now time.Time, m *Message, pol *policy.Policy, topic string) error {
 	if !pol.Durable {
@@ -44,7 +49,11 @@ func (p *Publisher) publishMany(now time.Time, m *Message) (refused bool) {
 	}
 	g := &many{results: make([]*pushmeshv1.TopicResult, len(topics)), id: s.id, ref: m.Ref, to: m.To}
 	g.remaining.Store(int64(len(topics)))
+	told := 0
 	refuse := func(i int, err error) {
+		if told += len(err.Error()); told > maxReasons {
+			err = code.New(code.Of(err), "")
+		}
 		p.refuse(now, &Message{Ref: uint64(i), To: g}, err)
 	}
 	groups := map[*policy.Policy][]int{}
