@@ -19,7 +19,8 @@ func (q *Question) hash() hash {
 	return sha256.Sum256(text)
 }
 
-// What an answer takes: itself, each rule and each number of a profile.
+// What an answer takes beside its text, which is there twice at most: itself, each rule and each
+// number of a profile.
 const (
 	answerCost = 1 << 10
 	ruleCost   = 96
@@ -62,7 +63,7 @@ func (c *cache) get(of hash, now time.Time) *identity.Principal {
 }
 
 func (c *cache) put(of hash, a *token.Answer, now time.Time) {
-	k := &kept{of: of, who: a.Who, until: now.Add(a.Cache), cost: answerCost + ruleCost*a.Who.Grants.Len() + numberCost*len(a.Who.Profile)}
+	k := &kept{of: of, who: a.Who, until: now.Add(a.Cache), cost: answerCost + 2*a.Bytes + ruleCost*a.Who.Grants.Len() + numberCost*len(a.Who.Profile)}
 	if k.until.After(a.Who.Expires) {
 		k.until = a.Who.Expires
 	}

@@ -17,6 +17,7 @@ type Answer struct {
 	Who *identity.Principal
 	// Cache is how long the same question needs no other answer; 0: each time it is asked.
 	Cache time.Duration
+	Bytes int // of its text
 }
 
 // ReadAnswer reads an object with the claims of a token: sub and the pm_ ones mean the same, and
@@ -46,7 +47,7 @@ func ReadAnswer(data []byte, now, asked time.Time) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the answer: %w", err)
 	}
-	return &Answer{Who: who, Cache: cache}, nil
+	return &Answer{Who: who, Cache: cache, Bytes: len(data)}, nil
 }
 
 // answerEnds is until when an answer holds.
