@@ -232,6 +232,9 @@ func (c *call) check(m any) error {
 	return c.need.check(c.caller.Who(), m)
 }
 
+// mostAbout bytes of what a change is about are told to the log.
+const mostAbout = 600
+
 // tell tells the log of a change.
 func (c *call) tell(ctx context.Context, m any) {
 	if c.need.about == nil {
@@ -243,7 +246,11 @@ func (c *call) tell(ctx context.Context, m any) {
 	} else if c.gate.cfg.Caller != nil {
 		who = c.gate.cfg.Caller(ctx)
 	}
-	c.gate.cfg.Log.Info("audit", "who", who, "call", c.name, "about", c.need.about(m))
+	about := c.need.about(m)
+	if len(about) > mostAbout {
+		about = about[:mostAbout] + "…"
+	}
+	c.gate.cfg.Log.Info("audit", "who", who, "call", c.name, "about", about)
 }
 
 // bearer is what the value of authorization begins with.
