@@ -26,8 +26,8 @@ func (g *many) Published(ref uint64, res *Result) {
 	}
 }
 
-// maxReasons is how many bytes of reasons one answer has: that of 10,000 topics is to fit into 4 MiB,
-// which gRPC clients take. Refusals beyond it have their code alone.
+// maxReasons is how many bytes of reasons one answer has: that of 10,000 topics is to fit into 4
+// MiB, which gRPC clients take. Refusals beyond it have their code alone.
 const maxReasons = 256 << 10
 
 // stored refuses a topic whose store can't keep up.
