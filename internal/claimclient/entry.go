@@ -42,9 +42,11 @@ type tie struct {
 	bound   bool
 	watch   bool
 	ended   bool // the connection is gone, and the store may not know
-	asking  bool // its first operation is under way: the result is what it is told first
+	asking  bool // none of its operations has an answer yet: that is what it is told first
 	owed    bool // what came of that is not known: it is told the place that is found, new or not
 	pending int  // operations under way
+	// missed came last while it was asking; it is told that where the first answer says nothing.
+	missed *wirev1.ClaimState
 }
 
 func (e *entry) find(conn uint64) *tie {

@@ -309,3 +309,83 @@ func TestAnUnknownOutcomeIsToldToWhoAsked(t *testing.T) {
 	}
 	n.heard(t, "4 o QUEUED 2")
 }
+
+// A connection that has the answer to a later operation is told what comes after that, also while
+// its first one is under way at a store that hangs.
+func TestALossIsToldWhileTheFirstOperationHangs(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	a.own(0, last, shards(1, 0, b.addr))
+	b.own(1, 0)
+	n := newNode(t, Config{}, a, b)
+	n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: check, Conn: 4}), func(*meshv1.ClaimResult) {})
+	a.op(t, 1, of(check)) // and a hangs
+	b.says(granted(9))
+	b.own(0, last)
+	a.own(1, 0)
+	n.stores.Refresh()
+	n.knows(t, last, b.addr)
+	if st := n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 4}); show(st) != "GRANTED 9" {
+		t.Fatal(st)
+	}
+	b.pushes(t, toConn(4, lost(9, wirev1.Code_CODE_EXPIRED)))
+	b.says(free())
+	n.callQuietly(t)
+	n.heard(t, "4 o LOST 9 EXPIRED")
+}
+
+// A late answer to who asked itself is not what it goes by: its outcome is unknown, and it is told
+// what is found.
+func TestALateAnswerToWhoAsked(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	a.own(0, last, shards(1, 0, b.addr))
+	b.own(1, 0)
+	n := newNode(t, Config{}, a, b)
+	late := make(chan *meshv1.ClaimResult, 1)
+	n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: acquire, Conn: 4}), func(r *meshv1.ClaimResult) { late <- r })
+	asked := a.op(t, 1, of(acquire)) // and a hangs
+	b.says(granted(9))
+	b.own(0, last)
+	a.own(1, 0)
+	n.stores.Refresh()
+	n.knows(t, last, b.addr)
+	n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 3})
+	a.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(asked, waits(2))}})
+	if r := <-late; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("it is told %v", r)
+	}
+	n.heard(t, "4 o GRANTED 9")
+}
+
+// What a connection was not told for the sake of its first answer it is told where there is none.
+func TestWhatWasNotToldForTheAnswer(t *testing.T) {
+	s := newStore(t)
+	n := newNode(t, Config{}, s)
+	s.says(granted(5))
+	n.call(t, &meshv1.ClaimOp{Kind: acquire, Conn: 3})
+	s.answers(nil)
+	n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: meshv1.ClaimOp_KIND_RENEW, Conn: 4, Token: 5}), func(r *meshv1.ClaimResult) { n.note(r.GetCode().String()) })
+	m := s.op(t, 1, of(meshv1.ClaimOp_KIND_RENEW))
+	s.pushes(t, toConn(3, lost(5, wirev1.Code_CODE_EXPIRED)))
+	n.heard(t, "3 o LOST 5 EXPIRED")
+	s.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{{Ref: m.GetRef(), Code: wirev1.Code_CODE_OVERLOADED}}})
+	n.heard(t, "3 o LOST 5 EXPIRED", "4 o LOST 5 EXPIRED", "CODE_OVERLOADED")
+}
+
+// The answer of a store that has lost the shard since is a reason to ask the new owner, which knows
+// nothing of the connection.
+func TestAnAnswerOfWhoOwnsItNoMore(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	a.own(0, last, shards(1, 0, b.addr))
+	b.own(1, 0)
+	n := newNode(t, Config{}, a, b)
+	n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: acquire, Conn: 4}), func(r *meshv1.ClaimResult) { n.tell(4, "answer", r.GetState()) })
+	asked := a.op(t, 1, of(acquire)) // and a hangs
+	b.says(granted(9))
+	b.own(0, last)
+	a.own(1, 0)
+	n.stores.Refresh()
+	n.knows(t, last, b.addr)
+	n.callQuietly(t) // b has been spoken to
+	a.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(asked, waits(2))}})
+	n.heard(t, "4 answer QUEUED 2", "4 o GRANTED 9")
+}

@@ -60,8 +60,7 @@ func (o *op) finish(from *link, r *meshv1.ClaimResult, sent bool) {
 		return
 	}
 	o.release()
-	o.client.applyResult(o, from, r, sent)
-	o.report(r)
+	o.report(o.client.applyResult(o, from, r, sent))
 }
 
 func (o *op) release() {
@@ -86,8 +85,7 @@ func (c *Client) refuse(o *op, r *meshv1.ClaimResult) {
 	}
 	o.release()
 	c.failed.add(func() {
-		c.applyResult(o, nil, r, false)
-		o.report(r)
+		o.report(c.applyResult(o, nil, r, false))
 	})
 }
 

@@ -8,23 +8,27 @@ import (
 )
 
 // applyResult takes the owner's place from an operation's result, and notifies the connections that
-// did not ask.
-func (c *Client) applyResult(o *op, from *link, r *meshv1.ClaimResult, sent bool) {
+// did not ask. It returns what the one that asked is told: that the outcome is unknown, where r is
+// late.
+func (c *Client) applyResult(o *op, from *link, r *meshv1.ClaimResult, sent bool) *meshv1.ClaimResult {
 	b := &c.shards[o.shard]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kind := o.m.GetKind()
 	if kind == meshv1.ClaimOp_KIND_UNWATCH {
-		return
+		return r
 	}
 	e := b.entries[key{o.m.GetResource(), o.m.GetOwner()}]
 	if e == nil {
-		return
+		return r
+	}
+	if o.tie != nil && o.check == nil && r.GetCode() == wirev1.Code_CODE_OK && c.late(e, from, o.shard) {
+		r = failure(wirev1.Code_CODE_UNAVAILABLE, "the store that answered has lost the resource's shard to another one since")
 	}
 	if o.tie != nil {
 		o.tie.pending--
-		if o.first {
-			o.tie.asking, o.tie.owed = false, sent && r.GetCode() == wirev1.Code_CODE_UNAVAILABLE
+		if o.check == nil {
+			c.answered(e, o, r, sent)
 		}
 		if o.watches && r.GetCode() != wirev1.Code_CODE_OK {
 			c.unwatch(b, e, o.tie)
@@ -43,6 +47,22 @@ func (c *Client) applyResult(o *op, from *link, r *meshv1.ClaimResult, sent bool
 		c.checked(e, r)
 	}
 	c.tidy(b, e)
+	return r
+}
+
+// answered notes that a connection gets an answer, and tells it what it missed where that says
+// nothing of its place.
+func (c *Client) answered(e *entry, o *op, r *meshv1.ClaimResult, sent bool) {
+	t := o.tie
+	if o.first {
+		t.owed = sent && r.GetCode() == wirev1.Code_CODE_UNAVAILABLE
+	} else if r.GetCode() != wirev1.Code_CODE_OK {
+		return
+	}
+	if t.missed != nil && !t.ended && r.GetCode() != wirev1.Code_CODE_OK {
+		c.cfg.Notify(t.conn, e.owner, t.missed)
+	}
+	t.asking, t.missed = false, nil
 }
 
 // untied forgets a tie once the store knows that its connection is gone, or never knew of it.
@@ -83,8 +103,8 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	default:
 		return // nothing was done
 	}
-	if e.link != nil && e.link != from && !c.owns(from, o.shard) {
-		c.markUnsure(e) // the shard's new owner has spoken since
+	if c.late(e, from, o.shard) {
+		c.markUnsure(e)
 		return
 	}
 	var notified bool
@@ -102,6 +122,9 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 		notified = c.without(e, st, asker)
 	}
 	switch {
+	case !c.owns(from, o.shard): // it pushes nothing any more
+		e.link = from
+		c.markUnsure(e)
 	case o.m.GetConn() != 0 || e.owner == "":
 		e.link = from
 	case e.link != from: // that store does not know the connections yet
@@ -112,10 +135,15 @@ func (c *Client) learn(e *entry, o *op, from *link, r *meshv1.ClaimResult, sent 
 	}
 }
 
+// late reports whether the shard's new owner has spoken of an entry since a store answered.
+func (c *Client) late(e *entry, from *link, shard int) bool {
+	return from != nil && e.link != nil && e.link != from && !c.owns(from, shard)
+}
+
 // owns reports whether a link's store has a shard, as far as is known.
 func (c *Client) owns(l *link, shard int) bool {
-	addr, _, err := c.cfg.Stores.Owner(shard)
-	return err != nil || addr == l.addr
+	addr := c.cfg.Stores.OwnerOf(shard)
+	return addr == "" || addr == l.addr
 }
 
 // markUnsure has the keeper ask for the current state.
@@ -178,7 +206,11 @@ func (c *Client) without(e *entry, st *wirev1.ClaimState, asker uint64) bool {
 // those whose first answer is to come.
 func (c *Client) notify(e *entry, st *wirev1.ClaimState, asker uint64, watchers bool) {
 	for _, t := range e.ties {
-		if !t.ended && !t.asking && t.conn != asker && (t.watch || !watchers) {
+		switch {
+		case t.ended || t.conn == asker || watchers && !t.watch:
+		case t.asking:
+			t.missed = st
+		default:
 			c.cfg.Notify(t.conn, e.owner, st)
 		}
 	}
