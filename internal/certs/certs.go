@@ -28,7 +28,7 @@ type Config struct {
 	// CA is a file of certificates that sign those of others, read again with the pairs; "": none.
 	CA string
 	// Accept, if any, says what is wrong with the first certificate, or with it beside the CA's.
-	Accept func(leaf *x509.Certificate, ca *x509.CertPool) error
+	Accept func(cert *tls.Certificate, ca *x509.CertPool) error
 	// Every is how often the files are looked at.
 	Every time.Duration
 	Log   *slog.Logger
@@ -137,7 +137,7 @@ func (k *Keeper) parse(c content) (*set, error) {
 	if k.cfg.Accept == nil {
 		return s, nil
 	}
-	if err := k.cfg.Accept(s.all[0].Leaf, s.ca); err != nil {
+	if err := k.cfg.Accept(s.all[0], s.ca); err != nil {
 		return nil, fmt.Errorf("certificate %s: %w", k.cfg.Pairs[0].Cert, err)
 	}
 	return s, nil

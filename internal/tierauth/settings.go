@@ -4,6 +4,7 @@
 package tierauth
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -117,7 +118,8 @@ func Open(cfg Config) (*Identity, error) {
 
 // accept says what is wrong with a certificate of one's own: better at the start than by whoever is
 // called.
-func (i *Identity) accept(leaf *x509.Certificate, ca *x509.CertPool) error {
+func (i *Identity) accept(cert *tls.Certificate, ca *x509.CertPool) error {
+	leaf := cert.Leaf
 	if is := Of(leaf); is != i.tier {
 		return fmt.Errorf("it must have the name %s alone of %s, but has %q: pushmesh ca issue --tier %s makes one", i.tier.Name(), Domain[1:], leaf.DNSNames, i.tier)
 	}
@@ -126,7 +128,13 @@ func (i *Identity) accept(leaf *x509.Certificate, ca *x509.CertPool) error {
 			return fmt.Errorf("it is not for %s (extended key usage)", what)
 		}
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: ca, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+	between := x509.NewCertPool() // which are sent with it
+	for _, der := range cert.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: ca, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 		return fmt.Errorf("other tiers won't take it: %w", err)
 	}
 	return nil
