@@ -90,6 +90,10 @@ func TestWhatIsMissingIsMade(t *testing.T) {
 			t.Errorf("%s: %v", node, err)
 		}
 	}
+	// Nodes have a folder each: the second would take the place of the first.
+	if err := run(1, "store=n1", "edge=n1"); err == nil || cmdline.ExitCode(err) != 2 || !strings.Contains(err.Error(), "n1") {
+		t.Errorf("two nodes of one name: %v", err)
+	}
 	if err := (&Mesh{Dir: dir, Node: []string{"store=a"}, Owner: "me", Days: 1}).Run(cmdline.IO{}); err == nil || !strings.Contains(err.Error(), "UID:GID") {
 		t.Errorf("owner: %v", err)
 	}

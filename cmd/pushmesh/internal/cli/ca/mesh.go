@@ -92,6 +92,9 @@ func (c *Mesh) nodes() (all []tierauth.Wanted, err error) {
 		if !fileName(id) || id == "ca" {
 			return nil, cmdline.Usage("%q can't be the name of a folder: choose another one", id)
 		}
+		if slices.ContainsFunc(all, func(other tierauth.Wanted) bool { return other.ID == id }) {
+			return nil, cmdline.Usage("two nodes are called %q, and would have the same files: give each an id of its own", id)
+		}
 		all = append(all, w)
 	}
 	return all, nil
