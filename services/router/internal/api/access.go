@@ -94,21 +94,24 @@ func (a *Access) List(ctx context.Context, req *pushmeshv1.AccessServiceListRequ
 		}
 	}
 	resp := &pushmeshv1.AccessServiceListResponse{}
-	for more := true; more && len(resp.GetRevocations()) < int(limit); {
-		page, err := a.store.ListRevocations(ctx, &meshv1.StoreServiceListRevocationsRequest{HaveVersion: have, Limit: limit - uint32(len(resp.GetRevocations()))})
+	for more := true; more; {
+		// whole pages, since those that were restored are left out
+		page, err := a.store.ListRevocations(ctx, &meshv1.StoreServiceListRevocationsRequest{HaveVersion: have, Limit: maxRevocations})
 		if err != nil {
 			return nil, code.From(err)
 		}
 		for i, r := range page.GetRevocations() {
-			if !slices.Contains(page.GetRestored(), uint32(i)) {
+			switch {
+			case slices.Contains(page.GetRestored(), uint32(i)):
+			case len(resp.GetRevocations()) == int(limit):
+				resp.NextPageToken = strconv.FormatUint(have, 10)
+				return resp, nil
+			default:
 				resp.Revocations = append(resp.Revocations, r)
 			}
+			have = r.GetVersion()
 		}
-		if more, have = page.GetMore(), page.GetVersion(); more {
-			resp.NextPageToken = strconv.FormatUint(have, 10)
-		} else {
-			resp.NextPageToken = ""
-		}
+		more, have = page.GetMore(), page.GetVersion()
 	}
 	return resp, nil
 }
