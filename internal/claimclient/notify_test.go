@@ -389,3 +389,18 @@ func TestAnAnswerOfWhoOwnsItNoMore(t *testing.T) {
 	a.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{ok(asked, waits(2))}})
 	n.heard(t, "4 answer QUEUED 2", "4 o GRANTED 9")
 }
+
+// A connection that can't watch is not told of the resource.
+func TestAWatchThatIsRefused(t *testing.T) {
+	s := newStore(t)
+	n := newNode(t, Config{}, s)
+	s.says(held("a"))
+	n.call(t, &meshv1.ClaimOp{Kind: watch, Conn: 3})
+	s.answers(nil)
+	n.Do(t.Context(), fill(&meshv1.ClaimOp{Kind: watch, Conn: 4}), func(r *meshv1.ClaimResult) { n.note(r.GetCode().String()) })
+	m := s.op(t, 1, func(m *meshv1.ClaimOp) bool { return m.GetConn() == 4 })
+	s.pushes(t, toWatchers(held("b")))
+	n.heard(t, "3 o HELD_BY_OTHER b")
+	s.sends(t, &meshv1.StoreServiceClaimsResponse{Results: []*meshv1.ClaimResult{{Ref: m.GetRef(), Code: wirev1.Code_CODE_OVERLOADED}}})
+	n.heard(t, "3 o HELD_BY_OTHER b", "CODE_OVERLOADED")
+}

@@ -208,6 +208,7 @@ func (c *Client) notify(e *entry, st *wirev1.ClaimState, asker uint64, watchers 
 	for _, t := range e.ties {
 		switch {
 		case t.ended || t.conn == asker || watchers && !t.watch:
+		case t.asking && watchers: // where it can't watch it is told nothing
 		case t.asking:
 			t.missed = st
 		default:
