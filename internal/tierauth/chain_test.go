@@ -4,14 +4,18 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"os"
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
 // through has a certificate signed by an intermediate of the CA: the file has both.
@@ -55,5 +59,25 @@ func TestACertificateOfAnIntermediate(t *testing.T) {
 	need(t, err)
 	if err := owners(t, m.dial(m.serve(store), edge.DialOption(Store))); status.Code(err) != codes.Unimplemented {
 		t.Errorf("an edge gets %v", err)
+	}
+}
+
+// Who answers with a certificate of several tiers is none of them, as who calls with one is.
+func TestAServerOfSeveralTiers(t *testing.T) {
+	m := newMesh(t)
+	pair, err := m.Certificate(Store.Name(), Edge.Name())
+	need(t, err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}})
+	need(t, err)
+	s := grpc.NewServer()
+	meshv1.RegisterStoreServiceServer(s, meshv1.UnimplementedStoreServiceServer{})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(listener) }()
+	t.Cleanup(func() {
+		s.Stop()
+		need(t, <-served)
+	})
+	if err := owners(t, m.dial(listener.Addr().String(), m.node(Edge).DialOption(Store))); status.Code(err) != codes.Unavailable {
+		t.Errorf("an edge takes it for a store: %v", err)
 	}
 }

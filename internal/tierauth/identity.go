@@ -3,6 +3,7 @@ package tierauth
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -36,6 +37,12 @@ func (i *Identity) client(to Tier) *tls.Config {
 	return &tls.Config{
 		ServerName: to.Name(), RootCAs: i.CA(), MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.First(), nil },
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if Of(s.PeerCertificates[0]) != to {
+				return fmt.Errorf("the certificate of who answers is of several tiers: %q", s.PeerCertificates[0].DNSNames)
+			}
+			return nil
+		},
 	}
 }
 
