@@ -61,6 +61,12 @@ func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	if _, known := wirev1.Overflow_name[int32(p.GetOverflow())]; !known {
 		errs = append(errs, fmt.Errorf("overflow %d is not known", p.GetOverflow()))
 	}
+	if _, known := pushmeshv1.ClientSubscribe_name[int32(p.GetClientSubscribe())]; !known {
+		errs = append(errs, fmt.Errorf("client_subscribe %d is not known", p.GetClientSubscribe()))
+	}
+	if _, known := pushmeshv1.ClientHistory_name[int32(p.GetClientHistory())]; !known {
+		errs = append(errs, fmt.Errorf("client_history %d is not known", p.GetClientHistory()))
+	}
 	for _, rule := range rules {
 		errs = append(errs, rule(ns))
 	}

@@ -54,6 +54,10 @@ type Policy struct {
 	ProducerRate     int
 	ProducerInFlight int
 	ClientPublish    bool
+	// Barred is why no client may subscribe here, and HistoryBarred why none may read what was
+	// published before it subscribed; nil: it may.
+	Barred        *code.Error
+	HistoryBarred *code.Error
 	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.
 	DeliveredEvents bool
 	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not
@@ -98,6 +102,8 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ProducerRate:     int(p.GetProducerRate()),
 		ProducerInFlight: int(p.GetProducerInFlight()),
 		ClientPublish:    p.GetClientPublish(),
+		Barred:           barred(ns),
+		HistoryBarred:    historyBarred(ns),
 		DeliveredEvents:  p.GetDeliveredEvents() && !events.IsEvent(ns.GetPrefix()),
 		Rank:             p.GetRank(),
 		Claims:           claimsOf(ns.GetPrefix(), p.GetClaims()),

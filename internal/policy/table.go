@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -16,6 +18,8 @@ type Table struct {
 	// refused are those with a Refusal; unknown is that of the whole table.
 	refused []*Policy
 	unknown *code.Error
+	// barred are those with Barred, historyBarred those with HistoryBarred.
+	barred, historyBarred []*Policy
 }
 
 // NewTable makes a table of namespaces, over the built-in ones. One that does not pass Check has
@@ -37,6 +41,15 @@ func NewTable(namespaces []*pushmeshv1.Namespace, rules ...Rule) *Table {
 		t.byPrefix[p.Prefix] = p
 	}
 	t.fallback = t.byPrefix[Default]
+	for _, prefix := range slices.Sorted(maps.Keys(t.byPrefix)) {
+		p := t.byPrefix[prefix]
+		if p.Barred != nil {
+			t.barred = append(t.barred, p)
+		}
+		if p.HistoryBarred != nil {
+			t.historyBarred = append(t.historyBarred, p)
+		}
+	}
 	return t
 }
 

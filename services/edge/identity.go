@@ -25,6 +25,7 @@ func (e *Edge) principals() (principals.Config, error) {
 	s := e.settings
 	cfg := principals.Config{
 		Redeem: e.tickets.Redeem, TLSOnly: s.TLSRequired, KeepExpired: s.TokenExpiry == untilReconnect, Grace: s.TokenGrace,
+		Namespaces: e.policies.Table,
 	}
 	if s.Issuers == "" && s.ConnectHook == "" {
 		return cfg, nil

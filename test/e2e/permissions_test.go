@@ -59,6 +59,19 @@ func matches(filter, topic string) bool {
 	return len(f) == len(t)
 }
 
+// shut is a namespace that no client may subscribe to.
+const shut = "nobody/shut"
+
+// barred reports whether a filter matches a topic of shut, of those that there are.
+func barred(filter string, topics []string) bool {
+	for _, topic := range topics {
+		if strings.HasPrefix(topic, shut) && matches(filter, topic) {
+			return true
+		}
+	}
+	return false
+}
+
 // all topics of some levels: what nobody names is among them, at each level.
 func topicsOf(names ...[]string) []string {
 	all := []string{}
@@ -89,8 +102,13 @@ func TestEveryVerbOfEverybodyOnEverything(t *testing.T) {
 	}})
 	first := []string{"room", "user", "news", "jobs", "inbox", "nobody"}
 	topics := topicsOf(first, []string{"1", "ann", "bob", "nobody"}, []string{"chat", "inbox", "nobody"})
-	for _, prefix := range first {
-		putNamespace(t, m, prefix, &pushmeshv1.Policy{Durable: prefix == "jobs", ClientPublish: true, Claims: &pushmeshv1.ClaimPolicy{Clients: true}})
+	topics = append(topics, shut, shut+"/chat")
+	for _, prefix := range append(first, shut) {
+		subscribe := pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED
+		if prefix == shut {
+			subscribe = pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_NONE
+		}
+		putNamespace(t, m, prefix, &pushmeshv1.Policy{Durable: prefix == "jobs", ClientPublish: true, Claims: &pushmeshv1.ClaimPolicy{Clients: true}, ClientSubscribe: subscribe})
 	}
 	granted := map[string][]string{
 		"pm_sub": {"room/+/chat", "news/#", "inbox/{user}/+", "jobs/#", "$dead/jobs"}, "pm_pub": {"room/1/chat", "inbox/{user}/#"},
@@ -100,7 +118,7 @@ func TestEveryVerbOfEverybodyOnEverything(t *testing.T) {
 		"room", "room/1", "room/1/chat", "room/+/chat", "room/1/+", "room/+/+", "room/#", "room/1/#", "+/1/chat", "+", "#", "+/#", "+/ann/#",
 		"user/ann/inbox", "user/ann", "user/ann/#", "user/bob/inbox", "user/bob/#", "user/+/inbox", "user/#", "user",
 		"news", "news/1", "news/#", "news/+/chat", "inbox/ann/chat", "inbox/bob/chat", "inbox/+/chat", "inbox/ann/#", "inbox/ann",
-		"jobs/1/chat", "jobs/#", "jobs/1/#", "nobody", "nobody/#",
+		"jobs/1/chat", "jobs/#", "jobs/1/#", "nobody", "nobody/#", "nobody/1/#", "nobody/+", shut, shut + "/chat", shut + "/#",
 		"$dead/jobs", "$dead/room", "$dead/#", "$dead", "$events/x", "$events/#", "$x",
 	}
 	for name, s := range map[string]*someone{
@@ -134,7 +152,7 @@ func (s *someone) asksForAll(t *testing.T, m *harness.Mesh, is *tokentest.Issuer
 	keep := []uint32{}
 	for _, f := range filters {
 		mesh := strings.HasPrefix(f, "$")
-		may := s.user == "" && !mesh || s.user != "" && s.has("pm_sub", f, topics) && (!mesh || f == "$dead/jobs" && len(s.claims["pm_sub"]) == 5)
+		may := !barred(f, topics) && (s.user == "" && !mesh || s.user != "" && s.has("pm_sub", f, topics) && (!mesh || f == "$dead/jobs" && len(s.claims["pm_sub"]) == 5))
 		if id := ask.want(may, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, "subscribe to "+f, func(id uint32) proto.Message { return &wirev1.Subscribe{Id: id, Filter: f} }); may {
 			keep = append(keep, id)
 		}
@@ -167,7 +185,7 @@ func (s *someone) asksForAll(t *testing.T, m *harness.Mesh, is *tokentest.Issuer
 	want := map[string]bool{}
 	for _, f := range filters {
 		for _, topic := range topics {
-			if matches(f, topic) && !strings.HasPrefix(f, "$") && (s.user == "" || s.has("pm_sub", f, topics)) {
+			if matches(f, topic) && !barred(f, topics) && !strings.HasPrefix(f, "$") && (s.user == "" || s.has("pm_sub", f, topics)) {
 				want[topic] = true
 			}
 		}
@@ -177,6 +195,9 @@ func (s *someone) asksForAll(t *testing.T, m *harness.Mesh, is *tokentest.Issuer
 		msg, is := got.(*wirev1.Message)
 		if !is {
 			continue
+		}
+		if strings.HasPrefix(msg.GetTopic(), shut) {
+			t.Fatalf("a message of %s comes", msg.GetTopic())
 		}
 		if topic := msg.GetTopic(); s.user != "" && !s.has("pm_sub", topic, []string{topic}) {
 			t.Fatalf("a message of %s comes", topic)

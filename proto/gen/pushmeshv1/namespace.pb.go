@@ -23,6 +23,104 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ClientSubscribe says who of the clients may subscribe to topics of a namespace.
+type ClientSubscribe int32
+
+const (
+	// Whom a token or the connect hook grants it, and everybody where an edge lets clients in without a token.
+	ClientSubscribe_CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED ClientSubscribe = 0
+	// No client, whatever it is granted.
+	ClientSubscribe_CLIENT_SUBSCRIBE_NONE ClientSubscribe = 1
+)
+
+// Enum value maps for ClientSubscribe.
+var (
+	ClientSubscribe_name = map[int32]string{
+		0: "CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED",
+		1: "CLIENT_SUBSCRIBE_NONE",
+	}
+	ClientSubscribe_value = map[string]int32{
+		"CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED": 0,
+		"CLIENT_SUBSCRIBE_NONE":                1,
+	}
+)
+
+func (x ClientSubscribe) Enum() *ClientSubscribe {
+	p := new(ClientSubscribe)
+	*p = x
+	return p
+}
+
+func (x ClientSubscribe) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ClientSubscribe) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+}
+
+func (ClientSubscribe) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+}
+
+func (x ClientSubscribe) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ClientSubscribe.Descriptor instead.
+func (ClientSubscribe) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{0}
+}
+
+// ClientHistory says whether clients may read what was published before they subscribed.
+type ClientHistory int32
+
+const (
+	// Whoever may subscribe.
+	ClientHistory_CLIENT_HISTORY_GRANTED_UNSPECIFIED ClientHistory = 0
+	// No client: its subscriptions start LIVE, without positions and without a group.
+	ClientHistory_CLIENT_HISTORY_NONE ClientHistory = 1
+)
+
+// Enum value maps for ClientHistory.
+var (
+	ClientHistory_name = map[int32]string{
+		0: "CLIENT_HISTORY_GRANTED_UNSPECIFIED",
+		1: "CLIENT_HISTORY_NONE",
+	}
+	ClientHistory_value = map[string]int32{
+		"CLIENT_HISTORY_GRANTED_UNSPECIFIED": 0,
+		"CLIENT_HISTORY_NONE":                1,
+	}
+)
+
+func (x ClientHistory) Enum() *ClientHistory {
+	p := new(ClientHistory)
+	*p = x
+	return p
+}
+
+func (x ClientHistory) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ClientHistory) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_namespace_proto_enumTypes[1].Descriptor()
+}
+
+func (ClientHistory) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_namespace_proto_enumTypes[1]
+}
+
+func (x ClientHistory) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ClientHistory.Descriptor instead.
+func (ClientHistory) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{1}
+}
+
 type RankPolicy_Rest int32
 
 const (
@@ -55,11 +153,11 @@ func (x RankPolicy_Rest) String() string {
 }
 
 func (RankPolicy_Rest) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[2].Descriptor()
 }
 
 func (RankPolicy_Rest) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[2]
 }
 
 func (x RankPolicy_Rest) Number() protoreflect.EnumNumber {
@@ -183,6 +281,10 @@ type Policy struct {
 	Rank *RankPolicy `protobuf:"bytes,14,opt,name=rank,proto3" json:"rank,omitempty"`
 	// How resources with this prefix are claimed; unset: by backends only, as with an empty ClaimPolicy.
 	Claims *ClaimPolicy `protobuf:"bytes,15,opt,name=claims,proto3" json:"claims,omitempty"`
+	// Who of the clients may subscribe to topics here; backends may whatever it says.
+	ClientSubscribe ClientSubscribe `protobuf:"varint,16,opt,name=client_subscribe,json=clientSubscribe,proto3,enum=pushmesh.v1.ClientSubscribe" json:"client_subscribe,omitempty"`
+	// Whether clients may read what was published before they subscribed.
+	ClientHistory ClientHistory `protobuf:"varint,17,opt,name=client_history,json=clientHistory,proto3,enum=pushmesh.v1.ClientHistory" json:"client_history,omitempty"`
 	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
 	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -322,6 +424,20 @@ func (x *Policy) GetClaims() *ClaimPolicy {
 		return x.Claims
 	}
 	return nil
+}
+
+func (x *Policy) GetClientSubscribe() ClientSubscribe {
+	if x != nil {
+		return x.ClientSubscribe
+	}
+	return ClientSubscribe_CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED
+}
+
+func (x *Policy) GetClientHistory() ClientHistory {
+	if x != nil {
+		return x.ClientHistory
+	}
+	return ClientHistory_CLIENT_HISTORY_GRANTED_UNSPECIFIED
 }
 
 func (x *Policy) GetDeliveredEvents() bool {
@@ -816,7 +932,7 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
 	"\abuiltin\x18\x04 \x01(\bR\abuiltin\x12%\n" +
-	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xe4\x05\n" +
+	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xf0\x06\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -835,7 +951,9 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x0eclient_publish\x18\f \x01(\bR\rclientPublish\x12>\n" +
 	"\rdedupe_window\x18\r \x01(\v2\x19.google.protobuf.DurationR\fdedupeWindow\x12+\n" +
 	"\x04rank\x18\x0e \x01(\v2\x17.pushmesh.v1.RankPolicyR\x04rank\x120\n" +
-	"\x06claims\x18\x0f \x01(\v2\x18.pushmesh.v1.ClaimPolicyR\x06claims\x12)\n" +
+	"\x06claims\x18\x0f \x01(\v2\x18.pushmesh.v1.ClaimPolicyR\x06claims\x12G\n" +
+	"\x10client_subscribe\x18\x10 \x01(\x0e2\x1c.pushmesh.v1.ClientSubscribeR\x0fclientSubscribe\x12A\n" +
+	"\x0eclient_history\x18\x11 \x01(\x0e2\x1a.pushmesh.v1.ClientHistoryR\rclientHistory\x12)\n" +
 	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEventsB\x13\n" +
 	"\x11_max_redeliveries\"\xaa\x04\n" +
 	"\n" +
@@ -873,7 +991,13 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x1dNamespaceServiceDeleteRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\":\n" +
 	"\x1eNamespaceServiceDeleteResponse\x12\x18\n" +
-	"\alagging\x18\x01 \x03(\tR\alagging2\x86\x03\n" +
+	"\alagging\x18\x01 \x03(\tR\alagging*V\n" +
+	"\x0fClientSubscribe\x12(\n" +
+	"$CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CLIENT_SUBSCRIBE_NONE\x10\x01*P\n" +
+	"\rClientHistory\x12&\n" +
+	"\"CLIENT_HISTORY_GRANTED_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CLIENT_HISTORY_NONE\x10\x012\x86\x03\n" +
 	"\x10NamespaceService\x12X\n" +
 	"\x03Put\x12'.pushmesh.v1.NamespaceServicePutRequest\x1a(.pushmesh.v1.NamespaceServicePutResponse\x12X\n" +
 	"\x03Get\x12'.pushmesh.v1.NamespaceServiceGetRequest\x1a(.pushmesh.v1.NamespaceServiceGetResponse\x12[\n" +
@@ -892,63 +1016,67 @@ func file_pushmesh_v1_namespace_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_namespace_proto_rawDescData
 }
 
-var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_pushmesh_v1_namespace_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pushmesh_v1_namespace_proto_goTypes = []any{
-	(RankPolicy_Rest)(0),                   // 0: pushmesh.v1.RankPolicy.Rest
-	(*Namespace)(nil),                      // 1: pushmesh.v1.Namespace
-	(*Policy)(nil),                         // 2: pushmesh.v1.Policy
-	(*RankPolicy)(nil),                     // 3: pushmesh.v1.RankPolicy
-	(*NamespaceServicePutRequest)(nil),     // 4: pushmesh.v1.NamespaceServicePutRequest
-	(*NamespaceServicePutResponse)(nil),    // 5: pushmesh.v1.NamespaceServicePutResponse
-	(*NamespaceServiceGetRequest)(nil),     // 6: pushmesh.v1.NamespaceServiceGetRequest
-	(*NamespaceServiceGetResponse)(nil),    // 7: pushmesh.v1.NamespaceServiceGetResponse
-	(*NamespaceServiceListRequest)(nil),    // 8: pushmesh.v1.NamespaceServiceListRequest
-	(*NamespaceServiceListResponse)(nil),   // 9: pushmesh.v1.NamespaceServiceListResponse
-	(*NamespaceServiceDeleteRequest)(nil),  // 10: pushmesh.v1.NamespaceServiceDeleteRequest
-	(*NamespaceServiceDeleteResponse)(nil), // 11: pushmesh.v1.NamespaceServiceDeleteResponse
-	(*durationpb.Duration)(nil),            // 12: google.protobuf.Duration
-	(wirev1.Overflow)(0),                   // 13: pushmesh.wire.v1.Overflow
-	(*ClaimPolicy)(nil),                    // 14: pushmesh.v1.ClaimPolicy
-	(*WeightedScorer)(nil),                 // 15: pushmesh.v1.WeightedScorer
-	(*ExpressionScorer)(nil),               // 16: pushmesh.v1.ExpressionScorer
-	(*EmbeddingScorer)(nil),                // 17: pushmesh.v1.EmbeddingScorer
-	(*ModelScorer)(nil),                    // 18: pushmesh.v1.ModelScorer
-	(*Diversify)(nil),                      // 19: pushmesh.v1.Diversify
+	(ClientSubscribe)(0),                   // 0: pushmesh.v1.ClientSubscribe
+	(ClientHistory)(0),                     // 1: pushmesh.v1.ClientHistory
+	(RankPolicy_Rest)(0),                   // 2: pushmesh.v1.RankPolicy.Rest
+	(*Namespace)(nil),                      // 3: pushmesh.v1.Namespace
+	(*Policy)(nil),                         // 4: pushmesh.v1.Policy
+	(*RankPolicy)(nil),                     // 5: pushmesh.v1.RankPolicy
+	(*NamespaceServicePutRequest)(nil),     // 6: pushmesh.v1.NamespaceServicePutRequest
+	(*NamespaceServicePutResponse)(nil),    // 7: pushmesh.v1.NamespaceServicePutResponse
+	(*NamespaceServiceGetRequest)(nil),     // 8: pushmesh.v1.NamespaceServiceGetRequest
+	(*NamespaceServiceGetResponse)(nil),    // 9: pushmesh.v1.NamespaceServiceGetResponse
+	(*NamespaceServiceListRequest)(nil),    // 10: pushmesh.v1.NamespaceServiceListRequest
+	(*NamespaceServiceListResponse)(nil),   // 11: pushmesh.v1.NamespaceServiceListResponse
+	(*NamespaceServiceDeleteRequest)(nil),  // 12: pushmesh.v1.NamespaceServiceDeleteRequest
+	(*NamespaceServiceDeleteResponse)(nil), // 13: pushmesh.v1.NamespaceServiceDeleteResponse
+	(*durationpb.Duration)(nil),            // 14: google.protobuf.Duration
+	(wirev1.Overflow)(0),                   // 15: pushmesh.wire.v1.Overflow
+	(*ClaimPolicy)(nil),                    // 16: pushmesh.v1.ClaimPolicy
+	(*WeightedScorer)(nil),                 // 17: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),               // 18: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),                // 19: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),                    // 20: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                      // 21: pushmesh.v1.Diversify
 }
 var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
-	2,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
-	12, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
-	12, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
-	13, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
-	12, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
-	3,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
-	14, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
-	12, // 7: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
-	12, // 8: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
-	0,  // 9: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
-	15, // 10: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
-	16, // 11: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
-	17, // 12: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
-	18, // 13: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
-	19, // 14: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
-	1,  // 15: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 16: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 17: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
-	1,  // 18: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	4,  // 19: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
-	6,  // 20: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
-	8,  // 21: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
-	10, // 22: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
-	5,  // 23: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
-	7,  // 24: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
-	9,  // 25: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
-	11, // 26: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	4,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
+	14, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
+	14, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
+	15, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
+	14, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
+	5,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
+	16, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
+	0,  // 7: pushmesh.v1.Policy.client_subscribe:type_name -> pushmesh.v1.ClientSubscribe
+	1,  // 8: pushmesh.v1.Policy.client_history:type_name -> pushmesh.v1.ClientHistory
+	14, // 9: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
+	14, // 10: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
+	2,  // 11: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
+	17, // 12: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
+	18, // 13: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
+	19, // 14: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	20, // 15: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
+	21, // 16: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
+	3,  // 17: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
+	3,  // 18: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
+	3,  // 19: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
+	3,  // 20: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	6,  // 21: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
+	8,  // 22: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
+	10, // 23: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
+	12, // 24: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
+	7,  // 25: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
+	9,  // 26: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
+	11, // 27: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
+	13, // 28: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_namespace_proto_init() }
@@ -964,7 +1092,7 @@ func file_pushmesh_v1_namespace_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_namespace_proto_rawDesc), len(file_pushmesh_v1_namespace_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      3,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,

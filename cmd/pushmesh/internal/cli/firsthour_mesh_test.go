@@ -27,7 +27,7 @@ func TestFirstHourMesh(t *testing.T) {
 	const unkept = "nosuch/x is ephemeral, because no durable namespace covers it: its messages are not stored (pushmesh namespace put nosuch --durable changes that)\n"
 	must(t, "", with(m.router, "namespace", "put", "ticks", "--overflow", "conflate")...)
 	must(t, "", with(m.router, "namespace", "put", "orders", "--durable", "--retention", "2d")...)
-	const table = "PREFIX  DURABLE  RETENTION  ACK TIMEOUT  OVERFLOW  VERSION  BUILT IN\n"
+	const table = "PREFIX  DURABLE  RETENTION  ACK TIMEOUT  OVERFLOW  CLIENTS  VERSION  BUILT IN\n"
 	for _, w := range []wrong{
 		{"publish to no namespace", with(m.router, "pub", "nosuch/x", "hello"), 0, "-\tID\n", unkept},
 		{"publish to a namespace that is ephemeral", with(m.router, "pub", "ticks/x", "hello"), 0, "-\tID\n", ""},
@@ -41,11 +41,24 @@ func TestFirstHourMesh(t *testing.T) {
 		},
 		{
 			"put says what changes", with(m.router, "namespace", "put", "orders", "--durable", "--client-publish"), 0,
-			table + "orders  true     -          -            default   N        false\n", "orders: retention 48h0m0s -> default, client_publish false -> true\n",
+			table + "orders  true     -          -            default   granted  N        false\n", "orders: retention 48h0m0s -> default, client_publish false -> true\n",
 		},
 		{
 			"set merges", with(m.router, "namespace", "set", "orders", "--retention", "7d", "--client-publish=false"), 0,
-			table + "orders  true     168h0m0s   -            default   N        false\n", "orders: retention default -> 168h0m0s, client_publish true -> false\n",
+			table + "orders  true     168h0m0s   -            default   granted  N        false\n", "orders: retention default -> 168h0m0s, client_publish true -> false\n",
+		},
+		{
+			"set bars clients", with(m.router, "namespace", "set", "orders", "--client-subscribe", "none", "--client-history", "none"), 0,
+			table + "orders  true     168h0m0s   -            default   none     N        false\n",
+			"orders: client_subscribe default -> none, client_history default -> none\n",
+		},
+		{
+			"set lets clients in again, but for history", with(m.router, "namespace", "set", "orders", "--client-subscribe", "granted"), 0,
+			table + "orders  true     168h0m0s   -            default   live     N        false\n", "orders: client_subscribe none -> default\n",
+		},
+		{
+			"set lets clients read again", with(m.router, "namespace", "set", "orders", "--client-history", "granted"), 0,
+			table + "orders  true     168h0m0s   -            default   granted  N        false\n", "orders: client_history none -> default\n",
 		},
 		{
 			"set names nothing", with(m.router, "namespace", "set", "orders"), 2, "",
@@ -58,7 +71,7 @@ func TestFirstHourMesh(t *testing.T) {
 		},
 		{
 			"set makes ephemeral with --force", with(m.router, "namespace", "set", "orders", "--durable=false", "--force"), 0,
-			table + "orders  false    168h0m0s   -            default   N        false\n", "orders: durable true -> false\n",
+			table + "orders  false    168h0m0s   -            default   granted  N        false\n", "orders: durable true -> false\n",
 		},
 		{
 			"a wrong expression", with(m.router, "sub", "room/1/chat", "--grpc", "--where", "payload.total > "), 1, "",

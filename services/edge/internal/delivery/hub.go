@@ -103,7 +103,7 @@ func New(cfg Config) *Hub {
 		idSeed: rand.Uint64(),
 	}
 	h.rules = request.Rules{
-		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
+		PolicyFor: cfg.PolicyFor, Refuses: cfg.Refuses, Namespaces: cfg.Principals.Namespaces, Subscriptions: h.lim.Subscriptions, WildcardTopics: h.lim.WildcardTopics, PublishWindow: h.lim.PublishWindow,
 		Unknown: cfg.Unknown, Fits: h.fits,
 	}
 	h.native = native.Codec{Delivery: operations{h}, Rules: &h.rules, MaxFrame: h.lim.MaxFrame}
@@ -181,6 +181,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 	case exchange.PoliciesChanged:
 		h.topics.PoliciesChanged()
 		h.groups.room.PoliciesChanged()
+		h.rooms.principals.NamespacesChanged()
 	case exchange.EventKinds:
 		h.rooms.report.Want(e.Kinds)
 	case exchange.Disconnect:

@@ -184,21 +184,20 @@ func (p port) Refreshed(at exchange.Conn, m *wirev1.Refreshed) {
 	p.h.wheel.Sooner(at.Slot, p.h.now)
 }
 
-// EndUnless implements principals.Delivery.
-func (p port) EndUnless(at exchange.Conn, shared bool, i int, granted func(filter, group string) bool, reason string) (ended bool) {
-	c := p.conn(at)
+// EndIf implements principals.Delivery.
+func (p port) EndIf(at exchange.Conn, shared bool, i int, denied func(filter, group string) (why string)) (ended bool) {
+	why, c := "", p.conn(at)
 	if shared {
 		g := c.Groups[i]
-		if ended = !granted(g.Filter, g.Group); ended {
-			p.h.groups.end(g, wirev1.Code_CODE_FORBIDDEN, reason)
+		if why = denied(g.Filter, g.Group); why != "" {
+			p.h.groups.end(g, wirev1.Code_CODE_FORBIDDEN, why)
 		}
-		return ended
+	} else if s := c.Subs.At(i); !s.Dead {
+		if why = denied(s.Filter(), ""); why != "" {
+			p.h.endSub(s, wirev1.Code_CODE_FORBIDDEN, why)
+		}
 	}
-	s := c.Subs.At(i)
-	if ended = !s.Dead && !granted(s.Filter(), ""); ended {
-		p.h.endSub(s, wirev1.Code_CODE_FORBIDDEN, reason)
-	}
-	return ended
+	return why != ""
 }
 
 // Policy implements membership.Delivery.

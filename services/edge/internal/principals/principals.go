@@ -14,6 +14,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/revocation"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -54,10 +55,13 @@ type Delivery interface {
 	Client(slot uint32) (clientID, user string, backend, is bool)
 	// OpenConn is the connection in a slot, and whether it is open.
 	OpenConn(slot uint32) (at exchange.Conn, open bool)
-	// Subscriptions is how many a connection has, alone and in groups. EndUnless ends one that is
-	// not granted, and says so: the last of its kind may take its place. group is "" for one alone.
+	// Slots is how many slots there are; some are empty.
+	Slots() uint32
+	// Subscriptions is how many a connection has, alone and in groups. EndIf ends one that is
+	// denied with a reason, and says so: the last of its kind may take its place. group is "" for
+	// one alone.
 	Subscriptions(c exchange.Conn) (alone, shared int)
-	EndUnless(c exchange.Conn, shared bool, i int, granted func(filter, group string) bool, reason string) (ended bool)
+	EndIf(c exchange.Conn, shared bool, i int, denied func(filter, group string) (why string)) (ended bool)
 }
 
 // Config of a Table.
@@ -76,12 +80,16 @@ type Config struct {
 	Grace       time.Duration
 	// Revoked says which tokens are void before they end; nil: none is.
 	Revoked Revocations
+	// Namespaces say what clients may not do, whatever they are granted; it must not block. nil:
+	// nothing of that.
+	Namespaces func() *policy.Table
 }
 
 // Table has the principals of one loop's connections, and is used by that loop alone.
 type Table struct {
 	cfg      Config
-	sweep    *sweep // nil: none is under way
+	sweep    *sweep   // nil: none is under way
+	barring  *barring // likewise
 	delivery Delivery
 	jobs     *walk.Jobs
 	cost     *walk.Cost
@@ -102,6 +110,7 @@ type Stats struct {
 	Refreshed uint64 // tokens that took the place of others
 	Revoked   uint64 // connections closed because their token was revoked
 	Lost      uint64 // subscriptions that ended because a new token does not grant them
+	Barred    uint64 // subscriptions that ended because of a namespace's rule
 }
 
 // entry is what a connection has. Its strings are of names.

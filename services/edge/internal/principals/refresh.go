@@ -7,7 +7,6 @@ import (
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // Refresh takes a token in place of the one that the connection has.
@@ -73,66 +72,29 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 	t.set(c, who)
 	t.delivery.Refreshed(c, &wirev1.Refreshed{Id: id, ExpiresAt: expires(who)})
 	if e.grants != before {
-		t.jobs.Push(&review{t: t, c: c, alone: -1})
+		t.jobs.Push(newReview(t, c, t.ungranted(c.Slot)))
 	}
-}
-
-// review ends subscriptions of a connection that it is not granted any more, from the last to the
-// first: what takes the place of one that ends was looked at.
-type review struct {
-	t             *Table
-	c             exchange.Conn
-	alone, shared int // the next ones to look at; alone below 0: not begun
-}
-
-// reviewSlice is how many subscriptions are looked at in one go.
-const (
-	reviewSlice = 32
-	// reviewLooks is how many levels of filters are compared in one go.
-	reviewLooks = 256 * walk.ItemsPerUnit
-)
-
-// Step implements walk.Job.
-func (j *review) Step() (done bool) {
-	t, d := j.t, j.t.delivery
-	if at, open := d.OpenConn(j.c.Slot); at != j.c || !open {
-		return true
-	}
-	alone, shared := d.Subscriptions(j.c)
-	if j.alone < 0 {
-		j.alone, j.shared = alone, shared
-	}
-	j.alone, j.shared = min(j.alone, alone), min(j.shared, shared)
-	rights, _ := t.Rights(j.c.Slot)
-	for range reviewSlice {
-		switch {
-		case t.cost.Items >= reviewLooks:
-			return false
-		case j.alone > 0:
-			j.alone--
-			j.look(rights, false, j.alone)
-		case j.shared > 0:
-			j.shared--
-			j.look(rights, true, j.shared)
-		default:
-			return true
-		}
-	}
-	return false
 }
 
 // notGranted is told of a subscription that ends.
 const notGranted = "the connection's new token does not grant it (rule default-deny)"
 
-func (j *review) look(rights identity.Rights, shared bool, i int) {
-	j.t.cost.Add(rights.Weight())
-	if j.t.delivery.EndUnless(j.c, shared, i, func(filter, group string) bool {
-		_, granted := rights.AllowsValid(identity.Subscribe, filter)
-		if granted && group != "" {
-			_, granted = rights.AllowsGroup(group, filter)
+// ungranted ends what a connection is not granted any more.
+func (t *Table) ungranted(slot uint32) look {
+	return func(end ender) {
+		rights, _ := t.Rights(slot)
+		t.cost.Add(rights.Weight())
+		if end(func(filter, group string) string {
+			_, granted := rights.AllowsValid(identity.Subscribe, filter)
+			if granted && group != "" {
+				_, granted = rights.AllowsGroup(group, filter)
+			}
+			if granted {
+				return ""
+			}
+			return notGranted
+		}) {
+			t.stats.Lost++
 		}
-		return granted
-	}, notGranted) {
-		j.t.stats.Lost++
 	}
 }

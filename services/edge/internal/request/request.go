@@ -16,6 +16,8 @@ type Rules struct {
 	// Refuses is the refusal of a topic, or of a filter that may match one, whose namespace the
 	// edge does not understand; nil: it understands it.
 	Refuses func(filter string) *code.Error
+	// Namespaces say what clients may not do, whatever they are granted; nil: nothing of that.
+	Namespaces func() *policy.Table
 	// Unknown is the refusal of every Hello while the edge does not know the namespaces; nil: it
 	// knows them. Fits reports whether matches stay cheap with another filter among those of the
 	// loop's subscriptions, or of its groups.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -14,9 +15,11 @@ import (
 func rules() *Rules {
 	table := policy.NewTable([]*pushmeshv1.Namespace{
 		{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPublish: true, MaxPayload: 4}},
+		{Prefix: "shut", Policy: &pushmeshv1.Policy{ClientSubscribe: pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_NONE}},
+		{Prefix: "live", Policy: &pushmeshv1.Policy{ClientHistory: pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE}},
 		{Prefix: "seat", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Clients: true, MaxClientPriority: 3}}},
 	})
-	return &Rules{PolicyFor: table.For, Refuses: func(string) *code.Error { return nil }, Fits: func(string, bool) bool { return true }, Subscriptions: 2, WildcardTopics: 3, PublishWindow: 2}
+	return &Rules{PolicyFor: table.For, Refuses: func(string) *code.Error { return nil }, Fits: func(string, bool) bool { return true }, Namespaces: func() *policy.Table { return table }, Subscriptions: 2, WildcardTopics: 3, PublishWindow: 2}
 }
 
 func expect(t *testing.T, what string, why *code.Error, want wirev1.Code) {
@@ -116,5 +119,48 @@ func TestClaim(t *testing.T) {
 		"ends though": {Client{Draining: true}, &wirev1.Claim{Id: 1, Resource: "seat/1", Op: release, Token: 1}, good},
 	} {
 		expect(t, what, r.Claim(one.c, nil, one.m), one.want)
+	}
+}
+
+// What a namespace lets no client do is refused, whatever it is granted, and by the rule's name.
+func TestRulesOfNamespaces(t *testing.T) {
+	r := rules()
+	everything, err := identity.NewGrants([]identity.Rule{{Verb: identity.Subscribe, Filter: "#"}, {Verb: identity.Group, Filter: "g/#"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]Client{
+		"nameless": {HasSession: true}, "known": {HasSession: true, Known: true, Rights: identity.Rights{User: "ann", Grants: everything}}, "backend": {HasSession: true, Backend: true},
+	} {
+		for _, one := range []struct {
+			m    *wirev1.Subscribe
+			rule string // "": granted
+		}{
+			{&wirev1.Subscribe{Filter: "shut"}, "shut"},
+			{&wirev1.Subscribe{Filter: "shut/1"}, "shut"},
+			{&wirev1.Subscribe{Filter: "shut/+"}, "shut"},
+			{&wirev1.Subscribe{Filter: "+/1"}, "shut"},
+			{&wirev1.Subscribe{Filter: "#"}, "shut"},
+			{&wirev1.Subscribe{Filter: "shut/1", Group: "g"}, "shut"},
+			{&wirev1.Subscribe{Filter: "shutter"}, ""},
+			{&wirev1.Subscribe{Filter: "room/#", Start: wirev1.Start_START_EARLIEST}, ""},
+			{&wirev1.Subscribe{Filter: "live/1"}, ""},
+			{&wirev1.Subscribe{Filter: "live/#", Ack: true}, ""},
+			{&wirev1.Subscribe{Filter: "live/1", Start: wirev1.Start_START_EARLIEST}, "live"},
+			{&wirev1.Subscribe{Filter: "live/#", Start: wirev1.Start_START_LAST_N, Seq: 1}, "live"},
+			{&wirev1.Subscribe{Filter: "live/1", Start: wirev1.Start_START_AFTER_SEQ, Seq: 1, Epoch: 1}, "live"},
+			{&wirev1.Subscribe{Filter: "live/1", Start: wirev1.Start_START_SESSION}, "live"},
+			{&wirev1.Subscribe{Filter: "live/1", Positions: []*wirev1.Position{{Topic: "live/1", Epoch: 1}}}, "live"},
+			{&wirev1.Subscribe{Filter: "live/1", Group: "g"}, "live"},
+		} {
+			one.m.Id = 1
+			why := r.Subscribe(c, one.m)
+			switch {
+			case one.rule == "" || c.Backend:
+				expect(t, name+": "+one.m.String(), why, good)
+			case why == nil || why.Code != forbid || !strings.Contains(why.Message, "rule namespace:"+one.rule+","):
+				t.Errorf("%s: %v: %v", name, one.m, why)
+			}
+		}
 	}
 }

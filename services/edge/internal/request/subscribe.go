@@ -41,6 +41,9 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 			return why
 		}
 	}
+	if why := r.barred(c, m); why != nil {
+		return why
+	}
 	wildcard := topic.IsFilter(m.GetFilter())
 	switch {
 	case !c.Backend && c.backendsOnly(m.GetFilter()):
@@ -71,6 +74,22 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 		return why
 	}
 	return r.matchesCheaply(m)
+}
+
+// barred refuses what the rules of namespaces let no client do.
+func (r *Rules) barred(c Client, m *wirev1.Subscribe) *code.Error {
+	if c.Backend || r.Namespaces == nil {
+		return nil
+	}
+	table := r.Namespaces()
+	if why := table.Bars(m.GetFilter()); why != nil {
+		return why
+	}
+	if m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && m.GetGroup() == "" {
+		return nil
+	}
+	// A session and a group go on where they were, which is before the subscription.
+	return table.BarsHistory(m.GetFilter())
 }
 
 // checkStart refuses what a start has no use for: the client meant something by it.

@@ -51,6 +51,8 @@ type policyFlags struct {
 	ProducerRate     uint32        `placeholder:"N" help:"Messages a second from one producer (the router's setting)."`
 	ProducerInFlight uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
 	ClientPublish    bool          `help:"Let clients publish over their connections."`
+	ClientSubscribe  string        `enum:"granted,none" default:"granted" help:"Which clients may subscribe: granted (those with the grant, and everybody at an edge with --open) or none. Backends always may."`
+	ClientHistory    string        `enum:"granted,none" default:"granted" help:"Which clients may read older messages: granted (those that may subscribe) or none (only start LIVE, no session, no group)."`
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
 	DeliveredEvents  bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
 	Rank             string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
@@ -65,6 +67,7 @@ func (c *policyFlags) policy() (*pushmeshv1.Policy, error) {
 		Durable: c.Durable, Retention: cmdline.Duration(c.Retention), AckTimeout: cmdline.Duration(c.AckTimeout), MaxRedeliveries: c.MaxRedeliveries,
 		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
+		ClientSubscribe: subscribers[c.ClientSubscribe], ClientHistory: readers[c.ClientHistory],
 		DedupeWindow: cmdline.Duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
 	}
 	if c.Rank != "" {
@@ -87,6 +90,16 @@ var overflows = map[string]wirev1.Overflow{
 	"drop-oldest": wirev1.Overflow_OVERFLOW_DROP_OLDEST,
 	"conflate":    wirev1.Overflow_OVERFLOW_CONFLATE,
 	"disconnect":  wirev1.Overflow_OVERFLOW_DISCONNECT,
+}
+
+var subscribers = map[string]pushmeshv1.ClientSubscribe{
+	"granted": pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED,
+	none:      pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_NONE,
+}
+
+var readers = map[string]pushmeshv1.ClientHistory{
+	"granted": pushmeshv1.ClientHistory_CLIENT_HISTORY_GRANTED_UNSPECIFIED,
+	none:      pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE,
 }
 
 func (namespacePut) Help() string {
@@ -207,10 +220,10 @@ func withNamespaces(ctx context.Context, f cmdline.RouterFlag, call func(context
 }
 
 func printNamespaces(w io.Writer, f cmdline.FormatFlag, all ...*pushmeshv1.Namespace) error {
-	t := f.Table(w, "PREFIX", "DURABLE", "RETENTION", "ACK TIMEOUT", "OVERFLOW", "VERSION", "BUILT IN")
+	t := f.Table(w, "PREFIX", "DURABLE", "RETENTION", "ACK TIMEOUT", "OVERFLOW", "CLIENTS", "VERSION", "BUILT IN")
 	for _, n := range all {
 		s := shownPolicy(n)
-		if err := t.Row(s, s.Prefix, s.Durable, cmdline.OrDash(s.Retention), cmdline.OrDash(s.AckTimeout), s.Overflow, s.Version, s.Builtin); err != nil {
+		if err := t.Row(s, s.Prefix, s.Durable, cmdline.OrDash(s.Retention), cmdline.OrDash(s.AckTimeout), s.Overflow, clients(n.GetPolicy()), s.Version, s.Builtin); err != nil {
 			return err
 		}
 	}

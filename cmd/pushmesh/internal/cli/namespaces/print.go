@@ -28,6 +28,8 @@ type Namespace struct {
 	ProducerRate     uint32  `json:"producer_rate,omitempty"`
 	ProducerInFlight uint32  `json:"producer_in_flight,omitempty"`
 	ClientPublish    bool    `json:"client_publish,omitempty"`
+	ClientSubscribe  string  `json:"client_subscribe,omitempty"`
+	ClientHistory    string  `json:"client_history,omitempty"`
 	DedupeWindow     string  `json:"dedupe_window,omitempty"`
 	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
 	// Rank is a RankPolicy.
@@ -50,6 +52,12 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 	if p != nil && p.MaxRedeliveries != nil {
 		s.MaxRedeliveries = p.MaxRedeliveries
 	}
+	if p.GetClientSubscribe() == pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_NONE {
+		s.ClientSubscribe = none
+	}
+	if p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE {
+		s.ClientHistory = none
+	}
 	if p.GetRank() != nil {
 		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC
 		// refuses.
@@ -59,6 +67,20 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 		s.Claims, _ = protojson.MarshalOptions{UseProtoNames: true}.Marshal(p.GetClaims())
 	}
 	return s
+}
+
+// none is how flags and JSON name what no client may.
+const none = "none"
+
+// clients is what clients may do, in the table.
+func clients(p *pushmeshv1.Policy) string {
+	switch {
+	case p.GetClientSubscribe() == pushmeshv1.ClientSubscribe_CLIENT_SUBSCRIBE_NONE:
+		return none
+	case p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE:
+		return "live"
+	}
+	return "granted"
 }
 
 // overflowName is how --overflow names it.

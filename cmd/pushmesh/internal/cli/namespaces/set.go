@@ -113,6 +113,9 @@ func shownField(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
 	case !m.Has(f):
 		return "default"
 	case f.Kind() == protoreflect.EnumKind:
+		if f.Name() != "overflow" {
+			return none // the only one beside the default
+		}
 		return overflowName(wirev1.Overflow(m.Get(f).Enum()))
 	case f.Kind() == protoreflect.MessageKind:
 		if d, ok := m.Get(f).Message().Interface().(*durationpb.Duration); ok {
