@@ -2,7 +2,7 @@
 // the user may do, and until when. Tokens are checked off the loop (package gate); the loop has the
 // rights that came of it, and never the token.
 //
-// A connection has one entry of 40 bytes and its user's name. Rights that are alike are one
+// A connection has one entry of 48 bytes and its user's name. Rights that are alike are one
 // identity.Grants in the whole process.
 package principals
 
