@@ -185,8 +185,10 @@ func (r *keyring) fetchOnce(ctx context.Context) error {
 
 // keys returns the keys that may be used now; nil where there are none, or none that are fresh
 // enough.
-func (r *keyring) keys(now time.Time) *keySet {
-	have := r.current.Load()
+func (r *keyring) keys(now time.Time) *keySet { return r.usable(r.current.Load(), now) }
+
+// usable is keys of what was fetched.
+func (r *keyring) usable(have *fetched, now time.Time) *keySet {
 	if most := r.issuer.MaxStale; have == nil || most > 0 && now.Sub(have.began) > most {
 		return nil
 	}
@@ -254,10 +256,9 @@ func (r *keyring) miss(token tokenHash, now time.Time) {
 	r.missed[token] = now
 }
 
-// refuse says why no key has signed a token. That holds for good only where one can't be new, or
-// have been changed under its id, or under none.
-func (r *keyring) refuse(token tokenHash, p *parsed, now time.Time) *code.Error {
-	have := r.current.Load()
+// refuse says why no key of those that were tried has signed a token. That holds for good only where
+// one can't be new, or have been changed under its id, or under none.
+func (r *keyring) refuse(have *fetched, token tokenHash, p *parsed, now time.Time) *code.Error {
 	latest := r.asInFile(have)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,7 +266,7 @@ func (r *keyring) refuse(token tokenHash, p *parsed, now time.Time) *code.Error 
 	if r.ended == nil { // after the next fetch, not after the one under way
 		again += max(time.Until(r.began.Add(r.issuer.Cooldown)), 0)
 	}
-	if have == nil || r.keys(now) == nil {
+	if r.usable(have, now) == nil {
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, again, "the keys of issuer "+r.issuer.Name+" can't be had now")
 	}
 	why := "no key of issuer " + r.issuer.Name + " is the one that signed the token (alg, kid)"

@@ -274,6 +274,7 @@ func TestRefusedForGoodAtOnce(t *testing.T) {
 		if ring.current.Load() != first {
 			t.Error("the file was read again for a wrong signature")
 		}
+		<-time.After(watchEvery / 2) // no look at the file is under way
 		write(t, path, another)
 		wants(t, v, "the file was changed this instant", next, isOK, "")
 	})
@@ -345,4 +346,31 @@ func TestCrowdBeforeTheFirstFetch(t *testing.T) {
 		}
 		wants(t, v, "again", token, isOK, "")
 	})
+}
+
+// A token that is shown just when the first keys come is tried with them.
+func TestTokensThatComeWithTheKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	write(t, path, secret)
+	issuers, err := parseIssuers(jsonOf(fields{"issuers": []fields{{
+		"name": "id", "url": "https://id.example", "audiences": []string{"mesh"}, "hs256_secret_file": path,
+	}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := sign("HS256", secret, fields{"alg": "HS256"}, good(fields{"exp": time.Now().Add(time.Hour).Unix()}))
+	for i := range 2000 {
+		v := New(issuers, Options{})
+		if err := v.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for begin := time.Now(); time.Since(begin) < time.Duration(i%100)*time.Microsecond; { // each time at another step
+		}
+		if _, err := v.Verify(t.Context(), token); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		if err := v.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

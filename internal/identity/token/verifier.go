@@ -194,8 +194,9 @@ func (v *Verifier) check(ctx context.Context, token string, hash tokenHash, now 
 	if why != nil {
 		return nil, why
 	}
-	for again := false; ; again = true {
-		signer, why := v.signer(ctx, token, &p, keys, now)
+	for waited := false; ; {
+		have := keys.current.Load()
+		signer, why := v.signer(ctx, token, &p, keys.usable(have, now))
 		switch {
 		case why != nil:
 			return nil, why
@@ -206,10 +207,15 @@ func (v *Verifier) check(ctx context.Context, token string, hash tokenHash, now 
 			return &verified{hash: hash, who: who, keys: keys, print: signer.print}, nil
 		}
 		keys.miss(hash, now)
-		// without a turn: who waits for an issuer keeps nobody else from being checked
-		if again || keys.asInFile(keys.current.Load()) || !keys.await(ctx) {
-			return nil, keys.refuse(hash, &p, now)
+		others := func() bool { return keys.current.Load() != have } // which were not tried
+		if others() {
+			continue
 		}
+		// without a turn: who waits for an issuer keeps nobody else from being checked
+		if waited || keys.asInFile(have) || !keys.await(ctx) && !others() {
+			return nil, keys.refuse(have, hash, &p, now)
+		}
+		waited = true
 	}
 }
 
@@ -260,9 +266,8 @@ func (is *Issuer) principal(p parsed, now time.Time) (*identity.Principal, *code
 	return who, nil
 }
 
-// signer finds the key that has signed a token; nil: none that is there has.
-func (v *Verifier) signer(ctx context.Context, token string, p *parsed, keys *keyring, now time.Time) (*key, *code.Error) {
-	set := keys.keys(now)
+// signer finds the key of a set that has signed a token; nil: none has.
+func (v *Verifier) signer(ctx context.Context, token string, p *parsed, set *keySet) (*key, *code.Error) {
 	if set == nil {
 		return nil, nil
 	}
