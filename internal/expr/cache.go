@@ -1,21 +1,20 @@
 package expr
 
 import (
-	"container/list"
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pushmesh/pushmesh/internal/recent"
 )
 
 // Cache keeps programs by text and kind, those that were used last, and refusals like them. Who
 // asks for what is being compiled waits for it.
 type Cache struct {
 	limits Limits
-	size   int
 
 	mu      sync.Mutex
-	entries map[cacheKey]*list.Element
-	recent  list.List // of *cacheEntry, the last used in front
+	entries *recent.Cache[cacheKey, *cacheEntry]
 }
 
 // errUnfinished is what remains of a compilation that panicked.
@@ -27,7 +26,6 @@ type cacheKey struct {
 }
 
 type cacheEntry struct {
-	key     cacheKey
 	once    sync.Once
 	done    atomic.Bool // once has been
 	program *Program
@@ -37,7 +35,7 @@ type cacheEntry struct {
 // NewCache makes a cache of at most size programs. One of 4 KiB of text holds about 200 KiB of
 // memory, usual ones a few.
 func NewCache(size int, limits Limits) *Cache {
-	return &Cache{limits: limits, size: max(size, 1), entries: map[cacheKey]*list.Element{}}
+	return &Cache{limits: limits, entries: recent.New[cacheKey, *cacheEntry](max(size, 1))}
 }
 
 // Compile is the function Compile, once for equal expressions.
@@ -61,33 +59,24 @@ func (c *Cache) Ready(text string, kind Kind) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.entries[cacheKey{text, kind}]
-	if !ok {
-		return false
-	}
-	c.recent.MoveToFront(found) // so that it is still there when it is asked for
-	return found.Value.(*cacheEntry).done.Load()
+	found, ok := c.entries.Get(cacheKey{text, kind}) // so that it is still there when it is asked for
+	return ok && found.done.Load()
 }
 
 // Len counts what is kept.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.recent.Len()
+	return c.entries.Len()
 }
 
 func (c *Cache) entry(key cacheKey) *cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found, ok := c.entries[key]; ok {
-		c.recent.MoveToFront(found)
-		return found.Value.(*cacheEntry)
+	if found, ok := c.entries.Get(key); ok {
+		return found
 	}
-	if c.recent.Len() >= c.size {
-		last := c.recent.Back()
-		delete(c.entries, c.recent.Remove(last).(*cacheEntry).key)
-	}
-	e := &cacheEntry{key: key, err: errUnfinished}
-	c.entries[key] = c.recent.PushFront(e)
+	e := &cacheEntry{err: errUnfinished}
+	c.entries.Put(key, e, 1)
 	return e
 }

@@ -1,85 +1,63 @@
 package hook
 
 import (
-	"container/list"
 	"crypto/sha256"
-	"encoding/json"
+	"encoding/binary"
 	"sync"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
+	"github.com/pushmesh/pushmesh/internal/recent"
 )
 
-// hash of a question: all that the backend is told.
+// hash of a question: all that the backend is told. What clients show is not kept.
 type hash [sha256.Size]byte
 
-func (q *Question) hash() hash {
-	text, _ := json.Marshal(q) // strings alone
-	return sha256.Sum256(text)
+// hash is computed on event loops: a Hello has 12 KiB at most.
+func (q *Question) hash() (sum hash) {
+	all := make([]byte, 0, 512)
+	for _, text := range [...]string{q.Token, q.Client, q.Session, q.Address, q.Edge} {
+		all = binary.AppendUvarint(all, uint64(len(text)))
+		all = append(all, text...)
+	}
+	return sha256.Sum256(all)
 }
 
-// What an answer takes beside its text, which is there twice at most: itself, each rule and each
-// number of a profile.
-const (
-	answerCost = 1 << 10
-	ruleCost   = 96
-	numberCost = 64
-)
-
 type kept struct {
-	of    hash
 	who   *identity.Principal
 	until time.Time
-	cost  int
 }
 
 // cache keeps answers for as long as they say, up to a number of bytes; the one that was not asked
-// for the longest goes first.
+// for the longest goes first. It is safe for concurrent use.
 type cache struct {
-	mu    sync.Mutex
-	most  int
-	cost  int
-	all   map[hash]*list.Element // of *kept
-	order list.List              // the last used first
+	mu  sync.Mutex
+	all *recent.Cache[hash, kept]
 }
 
-func newCache(most int) *cache { return &cache{most: most, all: map[hash]*list.Element{}} }
+func newCache(most int) *cache { return &cache{all: recent.New[hash, kept](most)} }
 
 func (c *cache) get(of hash, now time.Time) *identity.Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.all[of]
-	if at == nil {
+	k, ok := c.all.Get(of)
+	if !ok {
 		return nil
 	}
-	k := at.Value.(*kept)
 	if !now.Before(k.until) {
-		c.drop(at)
+		c.all.Remove(of)
 		return nil
 	}
-	c.order.MoveToFront(at)
 	return k.who
 }
 
 func (c *cache) put(of hash, a *token.Answer, now time.Time) {
-	k := &kept{of: of, who: a.Who, until: now.Add(a.Cache), cost: answerCost + 2*a.Bytes + ruleCost*a.Who.Grants.Len() + numberCost*len(a.Who.Profile)}
+	k := kept{who: a.Who, until: now.Add(a.Cache)}
 	if k.until.After(a.Who.Expires) {
 		k.until = a.Who.Expires
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.all[of]; at != nil {
-		c.drop(at)
-	}
-	c.all[of] = c.order.PushFront(k)
-	for c.cost += k.cost; c.cost > c.most; {
-		c.drop(c.order.Back())
-	}
-}
-
-func (c *cache) drop(at *list.Element) {
-	k := c.order.Remove(at).(*kept)
-	delete(c.all, k.of)
-	c.cost -= k.cost
+	c.all.Put(of, k, token.KeptBytes(a.Who, a.Bytes))
 }

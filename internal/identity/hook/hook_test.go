@@ -195,7 +195,7 @@ func TestRetryAfter(t *testing.T) {
 func TestAnswersAreUsedAgain(t *testing.T) {
 	b := newBackend(t, says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": 30}`))
 	reg := prometheus.NewRegistry()
-	h := open(t, b, Config{CacheBytes: 10 * answerCost, Registry: reg, Tier: "edge"})
+	h := open(t, b, Config{CacheBytes: 10 * (1<<10), Registry: reg, Tier: "edge"})
 	q := &Question{Token: "x", Client: "phone"}
 	if h.Known(q) != nil {
 		t.Fatal("known before it was asked")
@@ -207,13 +207,13 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 	if got := h.Known(&Question{Token: "x", Client: "phone"}); got != who {
 		t.Errorf("got %v", got)
 	}
-	for _, other := range []*Question{{Token: "y", Client: "phone"}, {Token: "x", Client: "tablet"}, {Token: "x", Client: "phone", Address: "10.0.0.1"}} {
+	for _, other := range []*Question{{Token: "y", Client: "phone"}, {Token: "x", Client: "tablet"}, {Token: "x", Client: "phone", Address: "10.0.0.1"}, {Token: "xp", Client: "hone"}, {Token: "x", Session: "phone"}} {
 		if h.Known(other) != nil {
 			t.Errorf("%v is known", other)
 		}
 	}
-	at := h.cache.all[q.hash()].Value.(*kept)
-	if at.until = time.Now(); h.Known(q) != nil {
+	h.cache.all.Put(q.hash(), kept{who: who, until: time.Now()}, 1)
+	if h.Known(q) != nil {
 		t.Error("it is used for too long")
 	}
 	for i := range 50 {
@@ -221,8 +221,8 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if h.cache.cost > h.cache.most || h.cache.order.Len() != len(h.cache.all) || len(h.cache.all) == 0 || len(h.cache.all) > 10 {
-		t.Errorf("%d bytes for %d answers", h.cache.cost, len(h.cache.all))
+	if n := h.cache.all.Len(); h.cache.all.Cost() > h.cache.all.Most() || n == 0 || n > 10 {
+		t.Errorf("%d bytes for %d answers", h.cache.all.Cost(), n)
 	}
 	if n := testutil.ToFloat64(h.metrics.asked.WithLabelValues(resultCached)); n != 1 {
 		t.Errorf("%v were counted as cached", n)

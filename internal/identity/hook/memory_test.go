@@ -50,7 +50,7 @@ func TestAnswersTakeWhatTheyCount(t *testing.T) {
 				return m.HeapAlloc
 			}
 			before := heap()
-			for i := 0; i < 100 || len(c.all) == i; i++ {
+			for i := 0; i < 100 || c.all.Len() == i; i++ {
 				text := answer(i)
 				a, err := token.ReadAnswer([]byte(text), now, now)
 				if err != nil {
@@ -59,7 +59,7 @@ func TestAnswersTakeWhatTheyCount(t *testing.T) {
 				c.put((&Question{Token: fmt.Sprint(i)}).hash(), a, now)
 			}
 			took := heap() - before
-			t.Logf("%d answers take %d bytes, and count %d", len(c.all), took, c.cost)
+			t.Logf("%d answers take %d bytes, and count %d", c.all.Len(), took, c.all.Cost())
 			if took > 5*most/4 {
 				t.Errorf("%d bytes are taken where %d are allowed", took, most)
 			}

@@ -304,9 +304,9 @@ func TestTheCacheKnowsWhatItHolds(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			c.put(&verified{hash: sha256.Sum256(text), who: who, keys: ring, print: strings.Repeat("x", 64)}, len(text)*4/3+200)
+			c.put(sha256.Sum256(text), &verified{who: who, keys: ring, print: strings.Repeat("x", 64)}, len(text)*4/3+200)
 		}
-		took, believed := int(heap()-before), c.cost
+		took, believed := int(heap()-before), c.all.Cost()
 		t.Logf("%s: %d bytes each, %d are believed", name, took/n, believed/n)
 		if took > believed*5/4 {
 			t.Errorf("%s: a token takes %d bytes, the cache believes %d", name, took/n, believed/n)

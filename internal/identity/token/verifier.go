@@ -145,7 +145,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (who *identity.Prin
 	if why != nil {
 		return nil, "", why
 	}
-	v.cache.put(found, len(token))
+	v.cache.put(hash, found, len(token))
 	return found.who, resultOK, nil
 }
 
@@ -204,7 +204,7 @@ func (v *Verifier) check(ctx context.Context, token string, hash tokenHash, now 
 			return nil, expired()
 		case signer != nil:
 			who.Proof.Issuer, who.Proof.KeyID = keys.issuer.Name, signer.id
-			return &verified{hash: hash, who: who, keys: keys, print: signer.print}, nil
+			return &verified{who: who, keys: keys, print: signer.print}, nil
 		}
 		keys.miss(hash, now)
 		others := func() bool { return keys.current.Load() != have } // which were not tried

@@ -329,8 +329,8 @@ func TestTheCacheForgets(t *testing.T) {
 		for i := range 100 {
 			wants(t, v, "many", sign("ES256", ecNext, header("ES256", "n", nil), good(fields{"jti": fmt.Sprint(i)})), isOK, "")
 		}
-		if v.cache.cost > 8<<10 || len(v.cache.of) == 0 || len(v.cache.of) != v.cache.order.Len() {
-			t.Errorf("%d bytes, %d tokens", v.cache.cost, len(v.cache.of))
+		if v.cache.all.Cost() > 8<<10 || v.cache.all.Len() == 0 {
+			t.Errorf("%d bytes, %d tokens", v.cache.all.Cost(), v.cache.all.Len())
 		}
 	})
 }

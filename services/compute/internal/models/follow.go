@@ -113,11 +113,11 @@ func (m *Models) take(all []*pushmeshv1.Model) {
 			delete(m.failed, k)
 		}
 	}
-	room := m.loaded.most - m.loaded.bytes
+	room := m.loaded.Most() - m.loaded.Cost()
 	for name, version := range m.newest {
 		k := key{name, version}
 		// A model takes about as much as its file.
-		if size := int(m.known[k].GetBytes()); m.loaded.at[k] == nil && size <= room {
+		if size := int(m.known[k].GetBytes()); !m.loaded.Has(k) && size <= room {
 			room -= size
 			m.queue(k)
 		}
@@ -148,8 +148,8 @@ func (m *Models) load(ctx context.Context, k key) {
 	if err == nil {
 		var gone int
 		var ok bool
-		if gone, ok = m.loaded.add(k, model, model.Size()); !ok {
-			err = code.New(wirev1.Code_CODE_MEMORY_BUDGET, fmt.Sprintf("%s takes %d bytes, all models together may take %d (--model-memory)", k, model.Size(), m.loaded.most))
+		if gone, ok = m.loaded.Put(k, model, model.Size()); !ok {
+			err = code.New(wirev1.Code_CODE_MEMORY_BUDGET, fmt.Sprintf("%s takes %d bytes, all models together may take %d (--model-memory)", k, model.Size(), m.loaded.Most()))
 		}
 		m.metrics.evicted.Add(float64(gone))
 	}

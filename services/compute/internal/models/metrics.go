@@ -23,8 +23,8 @@ func newMetrics(m *Models, reg prometheus.Registerer) *metrics {
 			return float64(value())
 		}))
 	}
-	gauge("pushmesh_compute_models", "Versions of models in memory.", func() int { return len(m.loaded.at) })
-	gauge("pushmesh_compute_model_bytes", "Memory that the loaded models take.", func() int { return m.loaded.bytes })
+	gauge("pushmesh_compute_models", "Versions of models in memory.", m.loaded.Len)
+	gauge("pushmesh_compute_model_bytes", "Memory that the loaded models take.", m.loaded.Cost)
 	reg.MustRegister(all.loads, all.evicted)
 	return all
 }

@@ -194,7 +194,7 @@ func (m *Models) look(name string, version uint64) (*trees.Model, uint64, outloo
 		out, err := m.miss(key{name, version})
 		return nil, 0, out, err
 	}
-	if found := m.loaded.get(k); found != nil {
+	if found, ok := m.loaded.Get(k); ok {
 		return found, k.version, final, nil
 	}
 	out, err := m.want(k)

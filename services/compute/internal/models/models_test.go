@@ -278,9 +278,9 @@ func TestModelsMakeRoom(t *testing.T) {
 		asking(t, m, "s", v+1)
 	}
 	m.mu.Lock()
-	n, first, bytes := len(m.loaded.at), m.loaded.at[key{"s", 1}], m.loaded.bytes
+	n, first, bytes := m.loaded.Len(), m.loaded.Has(key{"s", 1}), m.loaded.Cost()
 	m.mu.Unlock()
-	if n != 3 || first != nil || bytes > most {
+	if n != 3 || first || bytes > most {
 		t.Errorf("%d models of %d bytes, the first of them: %v", n, bytes, first)
 	}
 	if sizeOf(t, large) <= most {
