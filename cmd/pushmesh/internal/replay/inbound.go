@@ -54,7 +54,7 @@ func (s *subscriber) settle() error {
 	s.count()
 	epoch, seq := s.check.Position()
 	s.out = appendAck(s.out[:0], s.topic, epoch, seq)
-	if _, err := s.conn.Load().Write(s.out); err != nil {
+	if _, err := (*s.conn.Load()).Write(s.out); err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
 	s.fleet.meter.acked.Add(s.unacked)

@@ -17,10 +17,16 @@ const readBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// inbox cuts what comes on a connection into frames. A read goes straight to the socket when it is
-// readable, into a borrowed buffer; the beginning of a frame that is not whole waits in rest.
+// ownBuffer is what a connection with TLS has for itself.
+const ownBuffer = 4 << 10
+
+// inbox cuts what comes on a connection into frames. Without TLS a read goes straight to the socket
+// when it is readable, into a borrowed buffer; the beginning of a frame that is not whole waits in
+// rest.
 type inbox struct {
-	raw  syscall.RawConn
+	conn net.Conn
+	raw  syscall.RawConn // nil: with TLS
+	own  []byte          // with TLS
 	rest []byte
 	try  func(fd uintptr) bool
 
@@ -29,12 +35,16 @@ type inbox struct {
 	err error
 }
 
-func newInbox(conn *net.TCPConn) (*inbox, error) {
-	raw, err := conn.SyscallConn()
+func newInbox(conn net.Conn) (*inbox, error) {
+	plain, ok := conn.(syscall.Conn)
+	if !ok {
+		return &inbox{conn: conn, own: make([]byte, ownBuffer)}, nil
+	}
+	raw, err := plain.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	in := &inbox{raw: raw}
+	in := &inbox{conn: conn, raw: raw}
 	in.try = in.tryRead
 	return in, nil
 }
@@ -58,6 +68,13 @@ func (in *inbox) tryRead(fd uintptr) bool {
 // read waits for bytes and hands every whole frame that has come to handle, then calls it once with
 // type 0: the end of the batch. Bodies are valid during the call alone.
 func (in *inbox) read(handle func(t wirev1.FrameType, body []byte) error) error {
+	if in.raw == nil {
+		n, err := in.conn.Read(in.own)
+		if err != nil {
+			return err
+		}
+		return in.cut(in.own[:n], handle)
+	}
 	if err := in.raw.Read(in.try); err != nil {
 		return err
 	}
@@ -70,7 +87,11 @@ func (in *inbox) read(handle func(t wirev1.FrameType, body []byte) error) error 
 	case in.n == 0:
 		return io.EOF
 	}
-	data := buf[:in.n]
+	return in.cut(buf[:in.n], handle)
+}
+
+// cut handles the frames in what was read.
+func (in *inbox) cut(data []byte, handle func(t wirev1.FrameType, body []byte) error) error {
 	if len(in.rest) > 0 {
 		in.rest = append(in.rest, data...)
 		data = in.rest

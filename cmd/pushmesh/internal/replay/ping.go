@@ -33,10 +33,11 @@ func (f *fleet) ping(ctx context.Context) {
 }
 
 func (s *subscriber) ping(now time.Time, frame []byte) {
-	conn := s.conn.Load()
-	if conn == nil {
+	at := s.conn.Load()
+	if at == nil {
 		return
 	}
+	conn := *at
 	if now.UnixNano()-s.heard.Load() > int64(heartbeat*5/2) {
 		_ = conn.Close() // its reader finds out and reconnects
 		return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,6 +38,8 @@ type Options struct {
 	Timeout time.Duration
 	// Stall is how long nothing may move before the replay gives up, 60 s.
 	Stall time.Duration
+	// DialEdge makes the subscribers' connections; nil: without TLS.
+	DialEdge func(ctx context.Context, addr string) (net.Conn, error)
 	// Token of the subscribers, who are one user then; it is called for each connection. Nil: none.
 	Token func(context.Context) (string, error)
 	// Out takes a line every second, and one for everything worth knowing.
@@ -94,6 +97,11 @@ func newPlayer(script *Script, opts Options) (*player, error) {
 	o.Namespace = orDefault(o.Namespace, "room")
 	if len(o.RouterOptions) == 0 {
 		o.RouterOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	if o.DialEdge == nil {
+		o.DialEdge = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
 	}
 	if o.dial == nil {
 		o.dial = o.newProducer

@@ -33,7 +33,7 @@ type subscriber struct {
 	expired bool // its token's time was over, and no edge has taken another one since
 	edge    int
 
-	conn  atomic.Pointer[net.TCPConn]
+	conn  atomic.Pointer[net.Conn]
 	heard atomic.Int64 // Unix nanoseconds of the last read; the pinger closes silent connections
 
 	out     []byte
@@ -89,7 +89,7 @@ func (s *subscriber) session(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	s.heard.Store(time.Now().UnixNano())
-	s.conn.Store(conn)
+	s.conn.Store(&conn)
 	s.fleet.meter.connected.Add(1)
 	defer s.fleet.meter.connected.Add(-1)
 	in, err := newInbox(conn)
@@ -107,7 +107,7 @@ func (s *subscriber) session(ctx context.Context) error {
 
 // open dials, says Hello and Subscribe in one write, and waits for both answers. Handshakes of the
 // fleet are bounded, so that one that began is not starved past the edge's deadline.
-func (s *subscriber) open(ctx context.Context) (*net.TCPConn, error) {
+func (s *subscriber) open(ctx context.Context) (net.Conn, error) {
 	select {
 	case s.fleet.handshakes <- struct{}{}:
 		defer func() { <-s.fleet.handshakes }()
@@ -117,11 +117,10 @@ func (s *subscriber) open(ctx context.Context) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	addr := s.fleet.edges[(s.n+s.edge)%len(s.fleet.edges)]
-	dialed, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := s.fleet.dial(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	conn := dialed.(*net.TCPConn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	if err := s.handshake(ctx, conn); err != nil {
 		stop()

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 )
@@ -17,6 +18,7 @@ type fleet struct {
 	edges      []string
 	window     uint32
 	token      func(context.Context) (string, error) // nil: none
+	dial       func(ctx context.Context, addr string) (net.Conn, error)
 	meter      *meter
 	handshakes chan struct{}
 	subs       []*subscriber
@@ -25,7 +27,7 @@ type fleet struct {
 
 func (p *player) newFleet(w *wave) *fleet {
 	f := &fleet{
-		run: p.run, edges: p.opts.Edges, window: p.opts.Window, token: p.opts.Token, meter: p.meter,
+		run: p.run, edges: p.opts.Edges, window: p.opts.Window, token: p.opts.Token, dial: p.opts.DialEdge, meter: p.meter,
 		handshakes: make(chan struct{}, handshakesAtOnce),
 	}
 	for _, room := range w.rooms {

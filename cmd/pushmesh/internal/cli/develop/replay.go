@@ -37,7 +37,7 @@ file. Every delivery is checked. The last line is, for scripts:
 
   expected=N delivered=N missing=N duplicate=N disorder=N seconds=S
 
-The flags of TLS are for routers: subscribers come without. The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
+The flags of TLS are for routers and edges. All subscribers come with the token of --token-file, as one user. The exit code is 0 if every expected delivery arrived, once and in order, and 1 otherwise. Servers may be killed meanwhile: subscribers
 reconnect and resume, publishers send again.
 
   pushmesh replay rooms.jsonl.gz
@@ -65,12 +65,16 @@ func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err != nil {
 		return err
 	}
+	dialEdge, err := c.Dialer()
+	if err != nil {
+		return err
+	}
 	script, err := replay.ReadFile(c.File)
 	if err != nil {
 		return err
 	}
 	result, err := replay.Run(ctx, script.Take(c.Rooms, c.Fraction), replay.Options{
-		Edges: c.Edge, Routers: c.Router, RouterOptions: dial, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
+		Edges: c.Edge, Routers: c.Router, RouterOptions: dial, DialEdge: dialEdge, Speed: c.Speed, MaxConnections: c.MaxConnections, Ahead: c.Ahead, Window: c.Window,
 		Namespace: c.Namespace, Prefix: c.RoomPrefix, Timeout: c.Timeout, Stall: c.Stall, Token: token, Out: stdio.Out,
 	})
 	if result.Expected == 0 {
