@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/backend"
 	"github.com/pushmesh/pushmesh/test/harness"
+	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
@@ -147,37 +148,80 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 	}
 }
 
-// The issuer changes its keys under connections that stay; tokens of the new key are taken at once,
-// those of a key that is gone are not.
+// An OpenID Connect provider changes its keys under 10,000 connections: they stay, tokens of the new
+// key are taken at once, by those that are there as well, and those of a key that is gone are not.
 func TestKeysAreRotatedUnderConnections(t *testing.T) {
 	t.Parallel()
-	m, is := guarded(t, harness.Options{Edges: 2})
-	const connections = 200
+	const connections, atOnce = 10_000, 500
+	is := tokentest.New(t)
+	m := procmesh.Start(t, procmesh.Options{Edges: 2, EdgeArgs: []string{"--issuers", is.File(t), "--outbound-allow", "127.0.0.1"}})
 	grants := map[string]any{"pm_sub": "room/#"}
-	var all []*wireclient.Client
-	before := is.Token("ann", grants)
-	for i := range connections {
-		token := before
-		if i%2 == 1 {
-			token = is.Token(fmt.Sprint("user-", i), grants)
+	all := make([]*wireclient.Client, connections)
+	user := func(i int) string { // every second one is a user of its own
+		if i%2 == 0 {
+			return "ann"
 		}
-		c, code := comeIn(t, m, &wirev1.Hello{Token: token})
-		if code != wirev1.Code_CODE_OK {
-			t.Fatal(code)
-		}
-		c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/1"})
-		all = append(all, c)
+		return fmt.Sprint("user-", i)
 	}
+	anns := is.Token("ann", grants)
+	for from := 0; from < connections; from += atOnce {
+		for i := from; i < from+atOnce; i++ {
+			token := anns
+			if i%2 == 1 {
+				token = is.Token(user(i), grants)
+			}
+			all[i] = wireclient.Dial(t, m.EdgeAddrs[i/2%2])
+			all[i].Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: token})
+		}
+		for _, c := range all[from : from+atOnce] {
+			wireclient.Expect(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+			c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "room/1"})
+		}
+		for _, c := range all[from : from+atOnce] {
+			wireclient.Expect(c, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
+		}
+	}
+	old := is.Token("ann", grants)
 	is.Rotate()
-	if c, code := comeIn(t, m, &wirev1.Hello{Token: is.Token("ann", grants)}); code != wirev1.Code_CODE_OK {
-		t.Fatalf("a token of the new key: %v", code)
-	} else {
+	fetched := is.Fetches()
+	for _, addr := range m.EdgeAddrs {
+		c, code := comeInAt(t, addr, &wirev1.Hello{Token: is.Token("ann", grants)})
+		if code != wirev1.Code_CODE_OK {
+			t.Fatalf("a token of the new key: %v", code)
+		}
 		c.Close()
 	}
-	if is.Fetches() > 4 {
-		t.Errorf("the keys were fetched %d times by two edges", is.Fetches())
+	const refreshed = 1000
+	for i, c := range all[:refreshed] {
+		c.Send(wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{Id: 2, Token: is.Token(user(i), grants)})
 	}
-	m.Publish(t, "room/1", "still here")
+	for _, c := range all[:refreshed] {
+		wireclient.Expect(c, wirev1.FrameType_FRAME_TYPE_REFRESHED, &wirev1.Refreshed{})
+	}
+	if n := is.Fetches() - fetched; n > 4 {
+		t.Errorf("the keys were fetched %d times by two edges", n)
+	}
+	// a key that nobody has heard of has them fetched, and then the old one is gone
+	is.Rotate()
+	is.Forget()
+	for _, addr := range m.EdgeAddrs {
+		c, code := comeInAt(t, addr, &wirev1.Hello{Token: is.Token("ann", grants)})
+		if code != wirev1.Code_CODE_OK {
+			t.Fatalf("a token of the third key: %v", code)
+		}
+		c.Close()
+		if _, code := comeInAt(t, addr, &wirev1.Hello{Token: old}); code != wirev1.Code_CODE_UNAUTHENTICATED {
+			t.Errorf("a token of a key that is gone: %v", code)
+		}
+	}
+	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = producer.Close() }()
+	if _, err := producer.Publish(t.Context(), pushmesh.Message{Topic: "room/1", Payload: []byte("still here")}); err != nil {
+		t.Fatal(err)
+	}
 	for i, c := range all {
 		if msg := c.Message(); string(msg.GetPayload()) != "still here" {
 			t.Fatalf("connection %d got %v", i, msg)

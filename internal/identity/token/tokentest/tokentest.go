@@ -73,8 +73,12 @@ func (is *Issuer) Forget() {
 // Fetches is how often the keys were asked for.
 func (is *Issuer) Fetches() int64 { return is.fetches.Load() }
 
-// ServeHTTP answers with the JWK set.
-func (is *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// ServeHTTP answers with the JWK set, and says where it is (OpenID Connect Discovery).
+func (is *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/.well-known/openid-configuration" {
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": is.URL, "jwks_uri": is.URL + "/keys"})
+		return
+	}
 	is.fetches.Add(1)
 	is.mu.Lock()
 	defer is.mu.Unlock()
@@ -140,9 +144,9 @@ func (is *Issuer) File(t testing.TB) string {
 	return file
 }
 
-// Write writes it into a folder.
+// Write writes it into a folder. Its keys are found by discovery.
 func (is *Issuer) Write(folder string) (file string, err error) {
 	file = filepath.Join(folder, "issuers.yaml")
-	text := fmt.Sprintf("issuers:\n- name: test\n  url: %s\n  jwks_url: %s\n  allow_insecure: true\n  audiences: [%s]\n  cooldown: 1s\n", is.URL, is.URL, Audience)
+	text := fmt.Sprintf("issuers:\n- name: test\n  url: %s\n  discovery: true\n  allow_insecure: true\n  audiences: [%s]\n  cooldown: 1s\n", is.URL, Audience)
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
