@@ -59,7 +59,8 @@ func (c *Cache) Ready(text string, kind Kind) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.entries.Get(cacheKey{text, kind}) // so that it is still there when it is asked for
+	// so that it is still there when it is asked for
+	found, ok := c.entries.Get(cacheKey{text, kind})
 	return ok && found.done.Load()
 }
 

@@ -36,8 +36,8 @@ func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 	return at.Value.(*entry[K, V]).value, true
 }
 
-// Put keeps a value in place of what the key had. It says how many others had to go, and false where
-// the value costs too much by itself: then the key has none.
+// Put keeps a value in place of what the key had. It says how many others had to go, and false
+// where the value costs too much by itself: then the key has none.
 func (c *Cache[K, V]) Put(key K, value V, cost int) (gone int, ok bool) {
 	c.Remove(key)
 	if cost > c.most {

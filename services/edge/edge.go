@@ -134,7 +134,7 @@ func (e *Edge) assemble() error {
 		DurableEvents: func() events.Mask { return e.policies.Table().DurableEvents() },
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Clock:         e.clock.At,
-		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
+		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, TLS: e.identity != nil, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
 		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
 		AddressTopics: s.AddressTopics,
 	})
@@ -212,6 +212,8 @@ func (e *Edge) assemble() error {
 	e.stack.Add("claims", e.claims)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
+	}
+	if e.handshakes != nil {
 		e.stack.Add("handshakes", e.handshakes)
 	}
 	if e.gate != nil {

@@ -24,7 +24,7 @@ import (
 func (e *Edge) principals() (principals.Config, error) {
 	s := e.settings
 	cfg := principals.Config{
-		Redeem: e.tickets.Redeem, TLSOnly: s.TLSRequired, KeepExpired: s.TokenExpiry == untilReconnect, Grace: s.TokenGrace,
+		Redeem: e.tickets.Redeem, TicketsByTLS: e.identity.Strict(), TLSOnly: s.TLSRequired, KeepExpired: s.TokenExpiry == untilReconnect, Grace: s.TokenGrace,
 		Namespaces: e.policies.Table,
 	}
 	if s.Issuers == "" && s.ConnectHook == "" {

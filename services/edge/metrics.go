@@ -30,7 +30,7 @@ func (e *Edge) metrics() prometheus.Collector {
 		}
 		return all
 	}}
-	if e.certs != nil {
+	if e.handshakes != nil {
 		c.parts = append(c.parts, e.sendTLS)
 	}
 	if e.gate != nil {

@@ -5,26 +5,32 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/certs"
 	"github.com/pushmesh/pushmesh/internal/cores"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	records "github.com/pushmesh/pushmesh/services/edge/internal/tls/record"
 )
 
-// secure makes what TLS needs; nothing where no certificate is set.
+// secure makes what TLS needs, for clients and for routers, which come for backends; nothing where
+// no certificate is set.
 func (e *Edge) secure() error {
 	s := e.settings
 	keeper, cfg, err := s.tls().Open(e.tel.Log, wire.ALPN)
-	if keeper == nil {
+	if err != nil || keeper == nil && e.identity == nil {
 		return err
 	}
-	keeper.Register("edge", e.tel.Registry)
-	e.checks.Report("certificates", keeper.Check)
+	if keeper != nil {
+		e.certs = keeper
+		keeper.Register("edge", e.tel.Registry)
+		e.checks.Report("certificates", keeper.Check)
+	}
 	workers := s.TLSWorkers
 	if workers == 0 {
 		workers = max(cores.Usable()/2, 1)
 	}
-	e.certs, e.handshakes = keeper, handshake.New(handshake.Config{
-		TLS: cfg, Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,
+	e.handshakes = handshake.New(handshake.Config{
+		TLS: e.identity.Door(cfg, tierauth.Router, wire.ALPN, records.Prepare), Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,
 		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
 	})
 	return nil

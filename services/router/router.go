@@ -154,7 +154,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
-			Registry: tel.Registry,
+			Identity: r.identity, Registry: tel.Registry,
 		}),
 		claims: claimed,
 		calls:  s.MaxCalls, conns: r.conns, tls: r.tls, gate: r.gate, requests: intake.New(s.RequestBytes), turns: fair,

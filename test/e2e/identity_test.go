@@ -148,8 +148,9 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 	}
 }
 
-// An OpenID Connect provider changes its keys under 10,000 connections: they stay, tokens of the new
-// key are taken at once, by those that are there as well, and those of a key that is gone are not.
+// An OpenID Connect provider changes its keys under 10,000 connections: they stay, tokens of the
+// new key are taken at once, by those that are there as well, and those of a key that is gone are
+// not.
 func TestKeysAreRotatedUnderConnections(t *testing.T) {
 	t.Parallel()
 	const connections, atOnce = 10_000, 500

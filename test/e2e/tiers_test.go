@@ -28,6 +28,60 @@ import (
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
+// What backends consume crosses from routers to edges with TLS, also where clients have none; a
+// router that has no certificate brings nobody in.
+func TestBackendsStreamsCrossWithTLS(t *testing.T) {
+	t.Parallel()
+	m := procmesh.Start(t, procmesh.Options{Edges: 2, TLS: true})
+	consume := func() (*pushmesh.Subscriber, chan string, error) {
+		t.Helper()
+		sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.RouterAddrs, Dial: pushmesh.ThroughRouter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sub.Close() })
+		got := make(chan string, 10)
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		defer cancel()
+		_, err = sub.Subscribe(ctx, "orders/#", func(_ context.Context, d *pushmesh.Delivery) error {
+			got <- string(d.Payload)
+			return nil
+		})
+		return sub, got, err
+	}
+	_, got, err := consume()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaken := func() (n float64) {
+		for _, e := range m.Edges {
+			metrics, err := e.Metrics(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += metrics[`pushmesh_edge_tls_handshakes_total{result="full"}`]
+		}
+		return n
+	}
+	if n := shaken(); n != 1 {
+		t.Errorf("%v handshakes", n)
+	}
+	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = producer.Close() })
+	if _, err := producer.Publish(t.Context(), pushmesh.Message{Topic: "orders/1", Payload: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-got; text != "hello" {
+		t.Errorf("it is %q", text)
+	}
+	// clients without TLS are let in still: tiers' TLS is not theirs
+	c, _ := wireclient.Connect(t, m.EdgeAddrs[0], &wirev1.Hello{Version: 1})
+	c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: "orders/1"})
+}
+
 // A mesh whose tiers and NATS know each other by certificates does what any mesh does, and loses
 // nothing while all certificates and the CA itself are replaced under it.
 func TestAMeshOfCertificatesLosesNothingWhileTheyChange(t *testing.T) {

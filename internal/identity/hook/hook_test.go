@@ -195,7 +195,7 @@ func TestRetryAfter(t *testing.T) {
 func TestAnswersAreUsedAgain(t *testing.T) {
 	b := newBackend(t, says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": 30}`))
 	reg := prometheus.NewRegistry()
-	h := open(t, b, Config{CacheBytes: 10 * (1<<10), Registry: reg, Tier: "edge"})
+	h := open(t, b, Config{CacheBytes: 10 * (1 << 10), Registry: reg, Tier: "edge"})
 	q := &Question{Token: "x", Client: "phone"}
 	if h.Known(q) != nil {
 		t.Fatal("known before it was asked")

@@ -256,8 +256,8 @@ func (r *keyring) miss(token tokenHash, now time.Time) {
 	r.missed[token] = now
 }
 
-// refuse says why no key of those that were tried has signed a token. That holds for good only where
-// one can't be new, or have been changed under its id, or under none.
+// refuse says why no key of those that were tried has signed a token. That holds for good only
+// where one can't be new, or have been changed under its id, or under none.
 func (r *keyring) refuse(have *fetched, token tokenHash, p *parsed, now time.Time) *code.Error {
 	latest := r.asInFile(have)
 	r.mu.Lock()

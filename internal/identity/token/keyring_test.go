@@ -364,7 +364,8 @@ func TestTokensThatComeWithTheKeys(t *testing.T) {
 		if err := v.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for begin := time.Now(); time.Since(begin) < time.Duration(i%100)*time.Microsecond; { // each time at another step
+		for begin := time.Now(); time.Since(begin) < time.Duration(i%100)*time.Microsecond; {
+			// each time at another step
 		}
 		if _, err := v.Verify(t.Context(), token); err != nil {
 			t.Fatalf("%d: %v", i, err)

@@ -950,8 +950,10 @@ type EdgeReply struct {
 	// 16 bytes, good for one Hello within seconds; empty: the edge takes no connections of backends now.
 	Ticket []byte `protobuf:"bytes,6,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// Where routers reach the edge's subscriber port, host:port.
-	Address string      `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
-	Queue   *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	Address string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
+	// The edge shows its certificate between tiers there, to who asks for its name.
+	Tls   bool        `protobuf:"varint,11,opt,name=tls,proto3" json:"tls,omitempty"`
+	Queue *QueueDepth `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Connections that will be told to go, for RebalanceConnections.
 	Leaving uint64 `protobuf:"varint,9,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// Connections whose profile was replaced.
@@ -1030,6 +1032,13 @@ func (x *EdgeReply) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *EdgeReply) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
 }
 
 func (x *EdgeReply) GetQueue() *QueueDepth {
@@ -4184,14 +4193,15 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\trebalance\x18\t \x01(\v2*.pushmesh.internal.v1.RebalanceConnectionsH\x00R\trebalance\x12@\n" +
 	"\aprofile\x18\n" +
 	" \x01(\v2$.pushmesh.internal.v1.ReplaceProfileH\x00R\aprofileB\t\n" +
-	"\arequest\"\xbd\x02\n" +
+	"\arequest\"\xcf\x02\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
 	"\fdisconnected\x18\x02 \x01(\rR\fdisconnected\x12\x18\n" +
 	"\ayielded\x18\x03 \x01(\bR\ayielded\x12:\n" +
 	"\amembers\x18\x04 \x01(\v2 .pushmesh.internal.v1.MemberPageR\amembers\x12\x16\n" +
 	"\x06ticket\x18\x06 \x01(\fR\x06ticket\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\x126\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\x12\x10\n" +
+	"\x03tls\x18\v \x01(\bR\x03tls\x126\n" +
 	"\x05queue\x18\b \x01(\v2 .pushmesh.internal.v1.QueueDepthR\x05queue\x12\x18\n" +
 	"\aleaving\x18\t \x01(\x04R\aleaving\x12\x1a\n" +
 	"\bprofiled\x18\n" +

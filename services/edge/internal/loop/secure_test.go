@@ -209,6 +209,22 @@ func TestTLSOnly(t *testing.T) {
 	}
 }
 
+// Where tiers have TLS a ticket without it is not good, whoever has it, and is not used up.
+func TestTicketsByTLS(t *testing.T) {
+	left := 1
+	g := guard(t, handshake.Config{}, Config{Principals: principals.Config{TicketsByTLS: true, Redeem: func([]byte, uint64) bool {
+		left--
+		return left == 0
+	}}})
+	c := dial(t, g.Loop)
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Ticket: []byte("good")})
+	if e, whole := c.refusal(); whole && e.GetCode() != wirev1.Code_CODE_UNAUTHENTICATED {
+		t.Fatalf("got %v", e)
+	}
+	dial(t, g.Loop).hello(&wirev1.Hello{})
+	g.dial(g.client()).hello(&wirev1.Hello{ClientId: "router", Ticket: []byte("good")})
+}
+
 func (g *guarded) drain() {
 	g.Post(exchange.Drain{DeadlineMS: uint32(patience.Milliseconds()), Done: func() {}})
 }

@@ -66,6 +66,8 @@ type Delivery interface {
 
 // Config of a Table.
 type Config struct {
+	// TicketsByTLS has no ticket be good that comes without TLS.
+	TicketsByTLS bool
 	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
 	// microseconds; it must not block. nil: none is.
 	Redeem func(ticket []byte, now uint64) bool
@@ -165,7 +167,7 @@ var noTokens = code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge checks no token
 // Greet or Close follow. Else the connection goes on, or is closed with why. secure: it has TLS.
 func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, secure bool) (backend, wait bool, why *code.Error) {
 	if len(m.GetTicket()) > 0 {
-		return true, false, t.redeem(m)
+		return true, false, t.redeem(m, secure)
 	}
 	if t.cfg.TLSOnly && !secure {
 		return false, false, code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
@@ -175,9 +177,11 @@ func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, secure bool) (backend, w
 }
 
 // redeem takes a backend's ticket.
-func (t *Table) redeem(m *wirev1.Hello) *code.Error {
+func (t *Table) redeem(m *wirev1.Hello, secure bool) *code.Error {
 	_, now := t.now()
 	switch {
+	case t.cfg.TicketsByTLS && !secure:
+		return code.New(wirev1.Code_CODE_UNAUTHENTICATED, "between tiers there must be TLS: give the router --mesh-cert, or the edge --plain-tiers")
 	case t.cfg.Redeem == nil || !t.cfg.Redeem(m.GetTicket(), now):
 		return code.New(wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
 	case m.GetToken() != "":

@@ -60,6 +60,8 @@ type Config struct {
 	// Ticket gives a router what it shows in Hello when it connects for a backend, and where it
 	// connects to; nil: not now. It may be called by several goroutines at once.
 	Ticket func(router string) (ticket []byte, address string)
+	// TLS says that the edge shows its certificate between tiers there.
+	TLS bool
 	// DurableEvents are the kinds of events that are wanted whoever listens. It is called by the
 	// mesh's goroutine.
 	DurableEvents func() events.Mask

@@ -89,7 +89,7 @@ func (m *Mesh) ticket(router string) *meshv1.EdgeReply {
 		return &meshv1.EdgeReply{}
 	}
 	ticket, address := m.cfg.Ticket(router)
-	return &meshv1.EdgeReply{Ticket: ticket, Address: address}
+	return &meshv1.EdgeReply{Ticket: ticket, Address: address, Tls: m.cfg.TLS}
 }
 
 // sessionQueue is an error where no connection here holds the session.

@@ -2,6 +2,7 @@ package subscribe
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -106,7 +109,7 @@ func (s *stream) open(ctx context.Context, edge string) (*link, error) {
 	if len(reply.GetTicket()) == 0 {
 		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" takes no new subscribers now")
 	}
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", reply.GetAddress())
+	conn, err := s.service.dial(ctx, reply)
 	if err != nil {
 		return nil, code.New(wirev1.Code_CODE_UNAVAILABLE, "edge "+edge+" can't be reached: "+err.Error())
 	}
@@ -126,6 +129,25 @@ func (s *stream) open(ctx context.Context, edge string) (*link, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// dial connects with an edge, with TLS where both have certificates between tiers.
+func (s *Service) dial(ctx context.Context, at *meshv1.EdgeReply) (net.Conn, error) {
+	id := s.cfg.Identity
+	if id.Strict() && !at.GetTls() {
+		return nil, errors.New("it has no certificate between tiers (--mesh-cert), and this router connects without TLS to no tier (--plain-tiers)")
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.GetAddress())
+	if err != nil || id == nil || !at.GetTls() {
+		return conn, err
+	}
+	secure, err := id.Knock(ctx, conn, tierauth.Edge, wire.ALPN)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
 }
 
 func (s *stream) ticket(ctx context.Context, edge string) (*meshv1.EdgeReply, error) {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
@@ -40,7 +41,10 @@ type Config struct {
 	MaxStreams, MaxPerCaller int
 	// Silent is how long an edge, or a client that is to say hello, may say nothing; 0: 12.5 s,
 	// which is 2.5 heartbeats.
-	Silent   time.Duration
+	Silent time.Duration
+	// Identity is shown to edges, which must show theirs; nil: connections to edges are without
+	// TLS.
+	Identity *tierauth.Identity
 	Registry prometheus.Registerer
 }
 
