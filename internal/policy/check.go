@@ -56,7 +56,12 @@ func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	if t := p.GetDeadLetterTopic(); t != "" {
 		if err := topic.Check(t); err != nil {
 			errs = append(errs, fmt.Errorf("dead_letter_topic: %w", err))
+		} else if topic.Under(Audit, t) {
+			errs = append(errs, fmt.Errorf("dead_letter_topic %.100q: nobody but the mesh may publish there", t))
 		}
+	}
+	if topic.Under(Audit, ns.GetPrefix()) && !p.GetDurable() {
+		errs = append(errs, fmt.Errorf("%s must be durable: its messages are records of changes", ns.GetPrefix()))
 	}
 	if _, known := wirev1.Overflow_name[int32(p.GetOverflow())]; !known {
 		errs = append(errs, fmt.Errorf("overflow %d is not known", p.GetOverflow()))
@@ -80,7 +85,7 @@ func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix {
 		return fmt.Errorf("prefix has %d bytes, at most %d", len(prefix), MaxPrefix)
 	}
-	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.IsEvent(prefix) {
+	if strings.HasPrefix(prefix, "$") && prefix != Dead && !events.IsEvent(prefix) && !topic.Under(Audit, prefix) {
 		return fmt.Errorf("prefix %q: what starts with $ is the mesh's own", prefix)
 	}
 	return nil

@@ -21,6 +21,9 @@ const Dead = "$dead"
 // Events is the namespace of what happens in the mesh.
 const Events = events.Root
 
+// Audit is the namespace of what operators change.
+const Audit = "$audit"
+
 // Defaults of a policy's fields.
 const (
 	DefaultRetention       = 24 * time.Hour
@@ -77,6 +80,7 @@ func Builtin() []*pushmeshv1.Namespace {
 		{Prefix: "user", Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
 		{Prefix: Dead, Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(7 * day)}},
 		{Prefix: Events, Builtin: true, Policy: &pushmeshv1.Policy{}},
+		{Prefix: Audit, Builtin: true, Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(90 * day)}},
 	}
 }
 
