@@ -9,24 +9,27 @@ import (
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/gate"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 )
 
 // identify makes what finds out who calls.
-func (r *Router) identify(tel *telemetry.Telemetry) error {
+func (r *Router) identify(tel *telemetry.Telemetry) (gate.Config, error) {
 	s := r.settings
-	cfg := gate.Config{Caller: publish.Caller, Log: tel.Log, Registry: tel.Registry}
+	cfg := gate.Config{
+		Caller: publish.Caller, Decisions: audit.NewDecisions(s.AuditDecisions, tel.Log, tel.Registry), Log: tel.Log, Registry: tel.Registry,
+	}
 	if s.Backends != "" {
 		var issuers []token.Issuer
 		if s.Issuers != "" {
 			var err error
 			if issuers, err = token.ReadIssuers(s.Issuers); err != nil {
-				return fmt.Errorf("--issuers: %w", err)
+				return cfg, fmt.Errorf("--issuers: %w", err)
 			}
 			allow, err := outbound.ParseAllow(s.OutboundAllow)
 			if err != nil {
-				return err
+				return cfg, err
 			}
 			guard := outbound.New(outbound.Config{Metric: "pushmesh_router_outbound_refused_total", Allow: allow, Log: tel.Log, Registry: tel.Registry})
 			r.tokens = token.New(issuers, token.Options{Guard: guard, Log: tel.Log, Registry: tel.Registry, Tier: "router"})
@@ -34,12 +37,11 @@ func (r *Router) identify(tel *telemetry.Telemetry) error {
 		}
 		var err error
 		if r.backends, err = backends.Open(backends.Config{Path: s.Backends, Issuers: issuers, Log: tel.Log}); err != nil {
-			return fmt.Errorf("--backends: %w", err)
+			return cfg, fmt.Errorf("--backends: %w", err)
 		}
 		cfg.Backends = r.backends
 	}
-	r.gate = gate.New(cfg)
-	return nil
+	return cfg, nil
 }
 
 // own says which producers have limits of their own; nil: none has.

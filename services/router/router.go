@@ -39,6 +39,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
 	"github.com/pushmesh/pushmesh/services/router/internal/appender"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/claims"
 	"github.com/pushmesh/pushmesh/services/router/internal/gate"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
@@ -90,16 +91,17 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	if r.identity, err = tierauth.Open(tierauth.Config{Flags: s.Flags, Tier: tierauth.Router, Log: tel.Log, Registry: tel.Registry}); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
-	if err := r.identify(tel); err != nil {
+	guard, err := r.identify(tel)
+	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
-	r.assemble(s, tel)
+	r.assemble(s, tel, guard)
 	return r, nil
 }
 
 // assemble puts the parts in the order in which they start; they stop in reverse: peers hear that
 // this router leaves, then the front ends, and what carries its answers and deliveries after it.
-func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
+func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Config) {
 	late := lag.NewProbe(s.ShedLag, tel.Registry)
 	waited := late.Waited
 	if s.ShedLag == 0 {
@@ -128,6 +130,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 		})
 		fair       = turns.New(late.Late)
 		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited, Clock: clock.At})
+		changes    = audit.New(audit.Config{Router: s.ID, Run: began, Publish: publisher.PublishOwn, Log: tel.Log, Registry: tel.Registry})
 		clients    = publish.NewClients(publisher, mesh, s.ID)
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
 		written    = publish.NewOutbox(publisher, mesh, able)
@@ -145,11 +148,13 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
 		})
 	)
+	guard.Audit = changes
+	r.gate = gate.New(guard)
 	r.front = &front{
 		listen: s.Listen, advertise: s.Advertise, checks: checks, durable: func() error { return errors.Join(watch.Check(), stores.CheckAny()) }, telemetry: tel,
 		publish: publish.NewService(publisher, stores, fair), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
-		access:    api.NewAccess(stores, publish.Caller, tel.Log),
+		access:    api.NewAccess(stores),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{
@@ -222,6 +227,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry) {
 	r.Add("outbox", written)
 	r.Add("events", happened)
 	r.Add("lost edges", r.lost.queue)
+	r.Add("audit", changes)
 	if r.certs != nil {
 		r.Add("certificates", r.certs)
 	}

@@ -4,6 +4,7 @@ package backends
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,6 +139,23 @@ func (i *Identity) May(kind Kind, filter string) bool {
 		}
 	}
 	return cover.Whole()
+}
+
+// By names the roles by which it has one of the kinds any, or the kind part for all filters; it
+// must have that.
+func (i *Identity) By(any, part Kind, filters []string) string {
+	var several []string
+	for n := range i.Roles {
+		r := &i.Roles[n]
+		switch {
+		case r.Kind&(any|Operator) != 0:
+			return r.String()
+		case r.Kind != part || len(several) > mostRoles:
+		case len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return topic.Contains(r.Filter, f) || topic.Contains(f, r.Filter) }):
+			several = append(several, r.String())
+		}
+	}
+	return strings.Join(several, ", ")
 }
 
 // keeps reports whether it may do all that another may by the letter of its roles.

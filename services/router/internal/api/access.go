@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // AccessStore is what Access needs of the store (storeclient.Client).
@@ -25,56 +25,34 @@ const (
 	maxRevocations     = 1000
 )
 
-// Access is pushmesh.v1.AccessService. Whoever changes something is named in the log.
+// Access is pushmesh.v1.AccessService.
 type Access struct {
 	pushmeshv1.UnimplementedAccessServiceServer
-	store  AccessStore
-	caller func(context.Context) string
-	log    *slog.Logger
+	store AccessStore
 }
 
-// NewAccess makes the service. caller names who calls.
-func NewAccess(store AccessStore, caller func(context.Context) string, log *slog.Logger) *Access {
-	return &Access{store: store, caller: caller, log: log}
-}
+// NewAccess makes the service.
+func NewAccess(store AccessStore) *Access { return &Access{store: store} }
 
 // Revoke implements AccessService.
 func (a *Access) Revoke(ctx context.Context, req *pushmeshv1.AccessServiceRevokeRequest) (*pushmeshv1.AccessServiceRevokeResponse, error) {
 	r := &pushmeshv1.Revocation{User: req.GetUser(), Issuer: req.GetIssuer(), TokenId: req.GetTokenId(), Reason: req.GetReason(), Until: req.GetUntil()}
 	resp, err := a.store.Revoke(ctx, &meshv1.StoreServiceRevokeRequest{Revocation: r})
-	if err == nil {
-		r = resp.GetRevocation()
+	if err != nil {
+		return nil, code.From(err)
 	}
-	if err = a.audit(ctx, "revoke", r, err); err != nil {
-		return nil, err
-	}
-	return &pushmeshv1.AccessServiceRevokeResponse{Revocation: r}, nil
+	audit.After(ctx, resp.GetRevocation())
+	return &pushmeshv1.AccessServiceRevokeResponse{Revocation: resp.GetRevocation()}, nil
 }
 
 // Restore implements AccessService.
 func (a *Access) Restore(ctx context.Context, req *pushmeshv1.AccessServiceRestoreRequest) (*pushmeshv1.AccessServiceRestoreResponse, error) {
 	r := &pushmeshv1.Revocation{User: req.GetUser(), Issuer: req.GetIssuer(), TokenId: req.GetTokenId()}
-	_, err := a.store.Restore(ctx, &meshv1.StoreServiceRestoreRequest{Revocation: r})
-	if err = a.audit(ctx, "restore", r, err); err != nil {
-		return nil, err
+	if _, err := a.store.Restore(ctx, &meshv1.StoreServiceRestoreRequest{Revocation: r}); err != nil {
+		return nil, code.From(err)
 	}
+	audit.After(ctx, nil)
 	return &pushmeshv1.AccessServiceRestoreResponse{}, nil
-}
-
-// maxLogged is the most bytes of what a caller says that the log has.
-const maxLogged = 300
-
-// audit logs a change, or that it failed: then it may have been done all the same.
-func (a *Access) audit(ctx context.Context, action string, r *pushmeshv1.Revocation, err error) error {
-	short := func(s string) string { return s[:min(len(s), maxLogged)] }
-	about := []any{"action", action, "caller", a.caller(ctx), "user", short(r.GetUser()), "issuer", short(r.GetIssuer()), "token_id", short(r.GetTokenId())}
-	if err != nil {
-		why := code.From(err)
-		a.log.Warn("audit: an operator's change failed", append(about, "code", code.Name(why.Code), "error", why.Message)...)
-		return why
-	}
-	a.log.Info("audit: an operator's change", append(about, "reason", r.GetReason(), "until", r.GetUntil(), "version", r.GetVersion())...)
-	return nil
 }
 
 // List implements AccessService.

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 
@@ -38,7 +37,7 @@ func (s *revocations) ListRevocations(_ context.Context, req *meshv1.StoreServic
 // asked for.
 func TestRevocationsAmongManyRestored(t *testing.T) {
 	s := &revocations{all: 9000}
-	a := NewAccess(s, func(context.Context) string { return "" }, slog.New(slog.DiscardHandler))
+	a := NewAccess(s)
 	for _, limit := range []uint32{1, 2, 3, 1000} {
 		s.asked = 0
 		var got []string

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 )
 
@@ -113,6 +114,7 @@ func (d *DeadLetter) Replay(ctx context.Context, req *pushmeshv1.DeadLetterServi
 		_, err = d.letters.DiscardDeadLetters(ctx, &meshv1.DiscardDeadLettersRequest{Ids: done})
 		return err
 	})
+	audit.After(ctx, map[string]any{"replayed": out.GetReplayed(), "failed": out.GetFailed(), "ids": req.GetIds()})
 	if err != nil {
 		return nil, code.From(err)
 	}
@@ -131,6 +133,7 @@ func (d *DeadLetter) Discard(ctx context.Context, req *pushmeshv1.DeadLetterServ
 		out.Discarded += uint64(resp.GetDiscarded())
 		return err
 	})
+	audit.After(ctx, map[string]any{"discarded": out.GetDiscarded(), "ids": req.GetIds()})
 	if err != nil {
 		return nil, code.From(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // ModelStore is what Rank needs of the store (storeclient.Client).
@@ -63,8 +64,13 @@ func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelReque
 	if err != nil {
 		return nil, err
 	}
+	audit.Before(ctx, nil)
 	for _, m := range found.GetModels() {
-		if m.GetVersion() == req.GetVersion() && len(m.GetUsedBy()) > 0 {
+		if m.GetVersion() != req.GetVersion() {
+			continue
+		}
+		audit.Before(ctx, m)
+		if len(m.GetUsedBy()) > 0 {
 			return nil, code.New(wirev1.Code_CODE_CONFLICT, fmt.Sprintf("model %s, version %d, is named by the policies of %s",
 				req.GetName(), req.GetVersion(), strings.Join(m.GetUsedBy(), ", ")))
 		}
@@ -72,6 +78,7 @@ func (r *Rank) DeleteModel(ctx context.Context, req *pushmeshv1.DeleteModelReque
 	if err := r.models.DeleteModel(ctx, req.GetName(), req.GetVersion()); err != nil {
 		return nil, code.From(err)
 	}
+	audit.After(ctx, nil)
 	return &pushmeshv1.DeleteModelResponse{}, nil
 }
 
@@ -86,6 +93,11 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 		return nil, err
 	}
 	resp, version := &pushmeshv1.RollBackResponse{}, uint64(0)
+	before, after := map[string]*pushmeshv1.ModelScorer{}, map[string]*pushmeshv1.ModelScorer{}
+	defer func() { // an error may come after some
+		audit.Before(ctx, before)
+		audit.After(ctx, after)
+	}()
 	for _, ns := range namespaces {
 		m := ns.GetPolicy().GetRank().GetModel()
 		if m.GetName() != req.GetName() || m.GetNextVersion() == 0 {
@@ -101,6 +113,7 @@ func (r *Rank) RollBack(ctx context.Context, req *pushmeshv1.RollBackRequest) (*
 			return nil, err
 		}
 		version = max(version, now.GetVersion())
+		before[ns.GetPrefix()], after[ns.GetPrefix()] = ns.GetPolicy().GetRank().GetModel(), now.GetPolicy().GetRank().GetModel()
 		resp.Namespaces = append(resp.Namespaces, ns.GetPrefix())
 	}
 	if version > 0 {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/trees"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 const (
@@ -86,6 +88,7 @@ func (r *Rank) PutModel(stream modelStream) error {
 	if err != nil {
 		return err
 	}
+	r.tellNewest(stream.Context(), first.GetName())
 	digest := sha256.Sum256(file)
 	stored, err := r.models.PutModel(stream.Context(), &pushmeshv1.Model{
 		Name: first.GetName(), Format: formatOf(parsed), Columns: parsed.Columns(), Trees: uint32(parsed.Trees()), Outputs: uint32(parsed.Outputs()),
@@ -94,7 +97,29 @@ func (r *Rank) PutModel(stream modelStream) error {
 	if err != nil {
 		return code.From(err)
 	}
+	audit.After(stream.Context(), stored)
 	return stream.SendAndClose(&pushmeshv1.PutModelResponse{Model: stored})
+}
+
+// tellNewest tells the audit of the version that is the newest one before another is put.
+func (r *Rank) tellNewest(ctx context.Context, name string) {
+	if !audit.Asked(ctx) {
+		return
+	}
+	once, cancel := context.WithTimeout(ctx, readBefore)
+	defer cancel()
+	all, err := r.models.ListModels(once, &meshv1.StoreServiceListModelsRequest{})
+	if err != nil {
+		audit.Before(ctx, err)
+		return
+	}
+	audit.Before(ctx, nil)
+	for _, m := range all.GetModels() { // newest version first
+		if m.GetName() == name {
+			audit.Before(ctx, m)
+			return
+		}
+	}
 }
 
 // checkModel checks what the first message says.

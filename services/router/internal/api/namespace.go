@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -11,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // NamespaceStore is what Namespace needs of the store (storeclient.Client).
@@ -61,11 +63,37 @@ func (n *Namespace) Put(ctx context.Context, req *pushmeshv1.NamespaceServicePut
 	if err := n.modelsThere(ctx, req.GetNamespace().GetPolicy().GetRank().GetModel()); err != nil {
 		return nil, err
 	}
+	n.tellBefore(ctx, req.GetNamespace().GetPrefix())
 	ns, err := n.put(ctx, req.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
+	audit.After(ctx, ns)
 	return &pushmeshv1.NamespaceServicePutResponse{Namespace: ns, Lagging: n.await(ctx, ns.GetVersion(), n.live())}, nil
+}
+
+// readBefore is how long the audit may hold up a change to read what is there before it.
+const readBefore = time.Second
+
+// tellBefore tells the audit what is there just before a change. Others may change it in between.
+func (n *Namespace) tellBefore(ctx context.Context, prefix string) {
+	if !audit.Asked(ctx) {
+		return
+	}
+	once, cancel := context.WithTimeout(ctx, readBefore)
+	defer cancel()
+	all, err := n.all(once)
+	if err != nil {
+		audit.Before(ctx, err)
+		return
+	}
+	for _, ns := range all {
+		if ns.GetPrefix() == prefix {
+			audit.Before(ctx, ns)
+			return
+		}
+	}
+	audit.Before(ctx, nil)
 }
 
 // put a policy that was checked. Nodes may not go by it yet.
@@ -115,9 +143,11 @@ func (n *Namespace) Delete(ctx context.Context, req *pushmeshv1.NamespaceService
 			return nil, code.New(wirev1.Code_CODE_FORBIDDEN, "namespace "+req.GetPrefix()+" is built in: it can be changed but not deleted")
 		}
 	}
+	n.tellBefore(ctx, req.GetPrefix())
 	if _, err := n.store.DeleteNamespace(ctx, &meshv1.DeleteNamespaceRequest{Prefix: req.GetPrefix()}); err != nil {
 		return nil, code.From(err)
 	}
+	audit.After(ctx, nil)
 	lagging := n.live()
 	if all, err := n.store.ListNamespaces(ctx, &meshv1.ListNamespacesRequest{}); err == nil {
 		// otherwise it is deleted, and nobody was asked

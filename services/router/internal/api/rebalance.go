@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -46,6 +47,7 @@ func (m *Mesh) Rebalance(ctx context.Context, req *pushmeshv1.RebalanceRequest) 
 	if err != nil {
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, askTimeout, "edge "+req.GetEdge()+" did not answer")
 	}
+	audit.After(ctx, map[string]any{"connections": reply.GetLeaving(), "share": req.GetShare(), "within": within.String()})
 	return &pushmeshv1.RebalanceResponse{Connections: reply.GetLeaving()}, nil
 }
 

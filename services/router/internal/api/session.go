@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
 )
 
@@ -137,16 +138,36 @@ func cursor(c *meshv1.SessionCursor, head *meshv1.Head) *pushmeshv1.Cursor {
 // Delete implements SessionService. Its holder is told; one whose edge does not answer learns it
 // with its next write.
 func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDeleteRequest) (*pushmeshv1.SessionServiceDeleteResponse, error) {
+	s.tellBefore(ctx, req.GetUser(), req.GetName())
 	deleted, err := s.store.DeleteSession(ctx, &meshv1.DeleteSessionRequest{User: req.GetUser(), Name: req.GetName()})
 	if err != nil {
 		return nil, code.From(err)
 	}
+	audit.After(ctx, nil)
 	if bus.CheckID(deleted.GetEdge()) == nil {
 		s.tellDeleted(ctx, deleted.GetEdge(), &meshv1.YieldSession{
 			User: req.GetUser(), Name: req.GetName(), Generation: deleted.GetGeneration() + 1, Code: wirev1.Code_CODE_NOT_FOUND,
 		})
 	}
 	return &pushmeshv1.SessionServiceDeleteResponse{}, nil
+}
+
+// tellBefore tells the audit of a session that is about to be deleted.
+func (s *Session) tellBefore(ctx context.Context, user, name string) {
+	if !audit.Asked(ctx) {
+		return
+	}
+	once, cancel := context.WithTimeout(ctx, readBefore)
+	defer cancel()
+	there, err := s.store.GetSession(once, &meshv1.GetSessionRequest{User: user, Name: name})
+	switch {
+	case err == nil:
+		audit.Before(ctx, there.GetSession())
+	case code.Of(err) == wirev1.Code_CODE_NOT_FOUND:
+		audit.Before(ctx, nil)
+	default:
+		audit.Before(ctx, err)
+	}
 }
 
 // deletedTries is how often an edge that does not answer is told that a session was deleted.
@@ -182,6 +203,7 @@ func (s *Session) Disconnect(ctx context.Context, req *pushmeshv1.DisconnectRequ
 	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Disconnect{Disconnect: &meshv1.DisconnectClients{
 		ClientId: req.GetClientId(), User: req.GetUser(), Code: req.GetCode(), Reason: req.GetReason(),
 	}}}, func(reply *meshv1.EdgeReply) { resp.Disconnected += reply.GetDisconnected() }, "some connections may still be open")
+	audit.After(ctx, map[string]any{"disconnected": resp.GetDisconnected(), "code": code.Name(req.GetCode()), "reason": req.GetReason()})
 	return resp, err
 }
 
@@ -198,6 +220,7 @@ func (s *Session) SetProfile(ctx context.Context, req *pushmeshv1.SetProfileRequ
 	err := s.everyEdge(ctx, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Profile{Profile: &meshv1.ReplaceProfile{
 		ClientId: req.GetClientId(), User: req.GetUser(), Profile: req.GetProfile(), Vector: req.GetVector(),
 	}}}, func(reply *meshv1.EdgeReply) { resp.Connections += reply.GetProfiled() }, "some connections may still have the earlier profile")
+	audit.After(ctx, map[string]any{"connections": resp.GetConnections(), "profile": req.GetProfile(), "vector_dimensions": len(req.GetVector())})
 	return resp, err
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // Verifier checks tokens (token.Verifier).
@@ -33,10 +34,14 @@ type Config struct {
 	Backends *backends.Keeper
 	// Tokens checks those that issuers sign; nil: none are taken.
 	Tokens Verifier
-	// Caller names who calls where nobody has to prove a name, for the log.
-	Caller   func(context.Context) string
-	Log      *slog.Logger
-	Registry prometheus.Registerer
+	// Caller names who calls where nobody has to prove a name, for the audit.
+	Caller func(context.Context) string
+	// Audit is told of each change; nil: the log alone is.
+	Audit *audit.Trail
+	// Decisions logs some of what is decided; nil: none.
+	Decisions *audit.Decisions
+	Log       *slog.Logger
+	Registry  prometheus.Registerer
 }
 
 // Gate is safe for concurrent use.
@@ -47,6 +52,9 @@ type Gate struct {
 
 // New makes a gate.
 func New(cfg Config) *Gate {
+	if cfg.Audit == nil {
+		cfg.Audit = audit.New(audit.Config{Log: cfg.Log})
+	}
 	g := &Gate{cfg: cfg}
 	g.register()
 	return g
@@ -98,24 +106,24 @@ func (g *Gate) method(name string, handle grpc.MethodHandler) grpc.MethodHandler
 			defer end(nil)
 		}
 		if err := c.enter(ctx, known, need.waits, end); err != nil {
-			return nil, g.refuse(ctx, name, err)
+			return nil, c.refuse(ctx, err)
 		}
 		defer c.release()
 		if c.caller != nil {
 			ctx = backends.With(ctx, c.caller)
 		}
-		res, err := handle(srv, ctx, func(v any) error {
-			if err := dec(v); err != nil {
-				return err
-			}
-			if err := c.check(v); err != nil {
-				return g.refuse(ctx, name, err)
-			}
-			c.tell(ctx, v)
-			return nil
-		}, interceptor)
-		if err != nil && c.ended.Load() {
-			return nil, g.refuse(ctx, name, context.Cause(ctx))
+		var res any
+		ctx, err := c.audited(ctx, func(ctx context.Context) (err error) {
+			res, err = handle(srv, ctx, func(v any) error {
+				if err := dec(v); err != nil {
+					return err
+				}
+				return c.begin(ctx, v)
+			}, interceptor)
+			return err
+		})
+		if err != nil && c.ended.Load() != nil {
+			return nil, c.refuse(ctx, context.Cause(ctx))
 		}
 		return res, err
 	}
@@ -131,22 +139,28 @@ func (g *Gate) stream(name string, handle grpc.StreamHandler) grpc.StreamHandler
 		c := &call{gate: g, name: name, need: &need}
 		over := make(chan error, 1)
 		if err := c.enter(s.Context(), known, true, func(err error) { over <- err }); err != nil {
-			return g.refuse(s.Context(), name, err)
+			return c.refuse(s.Context(), err)
 		}
 		defer c.release()
+		served := func(ctx context.Context) error {
+			_, err := c.audited(ctx, func(ctx context.Context) error {
+				return handle(srv, &stream{ServerStream: s, ctx: ctx, call: c})
+			})
+			return err
+		}
 		if c.caller == nil {
-			return handle(srv, &stream{ServerStream: s, ctx: s.Context(), call: c})
+			return served(s.Context())
 		}
 		ctx, cancel := context.WithCancel(backends.With(s.Context(), c.caller))
 		defer cancel()
 		done := make(chan error, 1)
 		// where the call is ended from here, what the handler waits for in gRPC fails then
-		go func() { done <- handle(srv, &stream{ServerStream: s, ctx: ctx, call: c}) }()
+		go func() { done <- served(ctx) }()
 		select {
 		case err := <-done:
 			return err
 		case err := <-over:
-			return g.refuse(ctx, name, err)
+			return c.refuse(ctx, err)
 		}
 	}
 }
@@ -168,11 +182,7 @@ func (s *stream) RecvMsg(v any) error {
 		return err
 	}
 	s.begun = true
-	if err := s.call.check(v); err != nil {
-		return s.call.gate.refuse(s.ctx, s.call.name, err)
-	}
-	s.call.tell(s.ctx, v)
-	return nil
+	return s.call.begin(s.ctx, v)
 }
 
 // call is one call.
@@ -182,7 +192,10 @@ type call struct {
 	need   *need
 	caller *backends.Caller // nil: everybody may do everything
 	free   func()           // nil: nothing is held
-	ended  atomic.Bool
+	// ended is why the caller may not go on; nil: it may.
+	ended  atomic.Pointer[error]
+	proof  string        // what the caller has shown, for the audit
+	record *audit.Record // of a change that has begun; nil: none has. The handler's
 }
 
 // enter finds out who calls, and whether it may at all.
@@ -197,9 +210,10 @@ func (c *call) enter(ctx context.Context, known, lasts bool, end func(error)) er
 	if err != nil {
 		return err
 	}
+	c.proof = shown(&proof)
 	if lasts {
 		c.caller, c.free, err = c.gate.cfg.Backends.Hold(&proof, func(err error) {
-			c.ended.Store(true)
+			c.ended.Store(&err)
 			end(err)
 		})
 	} else {
@@ -222,35 +236,6 @@ func (c *call) release() {
 	if c.free != nil {
 		c.free()
 	}
-}
-
-// check refuses a request for what it is about.
-func (c *call) check(m any) error {
-	if c.caller == nil {
-		return nil
-	}
-	return c.need.check(c.caller.Who(), m)
-}
-
-// mostAbout bytes of what a change is about are told to the log.
-const mostAbout = 600
-
-// tell tells the log of a change.
-func (c *call) tell(ctx context.Context, m any) {
-	if c.need.about == nil {
-		return
-	}
-	who := ""
-	if c.caller != nil {
-		who = c.caller.Who().Producer()
-	} else if c.gate.cfg.Caller != nil {
-		who = c.gate.cfg.Caller(ctx)
-	}
-	about := c.need.about(m)
-	if len(about) > mostAbout {
-		about = about[:mostAbout] + "…"
-	}
-	c.gate.cfg.Log.Info("audit", "who", who, "call", c.name, "about", about)
 }
 
 // bearer is what the value of authorization begins with.
@@ -317,10 +302,9 @@ func certificate(ctx context.Context) (names []string) {
 }
 
 // refuse counts a refusal.
-func (g *Gate) refuse(ctx context.Context, name string, err error) error {
-	g.refused.WithLabelValues(code.Name(code.Of(err))).Inc()
-	if p, ok := peer.FromContext(ctx); ok {
-		g.cfg.Log.Debug("a call was refused", "call", name, "from", p.Addr, "error", err)
-	}
+func (c *call) refuse(ctx context.Context, err error) error {
+	c.gate.refused.WithLabelValues(code.Name(code.Of(err))).Inc()
+	c.gate.cfg.Log.Debug("a call was refused", "call", c.name, "from", from(ctx), "error", err)
+	c.decide(ctx, nil, err)
 	return err
 }

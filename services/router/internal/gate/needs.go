@@ -44,6 +44,19 @@ func (n *need) check(who *backends.Identity, m any) error {
 	return nil
 }
 
+// rule is the role that lets a request in: it must have been checked.
+func (n *need) rule(who *backends.Identity, m any) string {
+	enough := n.any
+	if n.acts != nil && n.acts(m) {
+		enough = 0
+	}
+	var filters []string
+	if n.of != nil {
+		filters = n.of(m)
+	}
+	return who.By(enough, n.part, filters)
+}
+
 // get makes a function of a message of one type; of another it panics, which a test would find.
 func get[M any, R any](f func(M) R) func(any) R { return func(m any) R { return f(m.(M)) } }
 

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -56,6 +57,24 @@ func (e *Events) Take(data []byte, respond func([]byte) error) {
 		default:
 			e.publisher.publishEvent(it.GetTopic(), it.GetEvent(), key, uint64(i), g)
 		}
+	}
+}
+
+// answer takes the result of one message.
+type answer chan *Result
+
+func (a answer) Published(_ uint64, res *Result) { a <- res }
+
+// PublishOwn publishes a message of the mesh's own, held by nobody's limits but a part of those of
+// all together, and waits for its result.
+func (p *Publisher) PublishOwn(ctx context.Context, topic string, payload []byte, key string) error {
+	result := make(answer, 1)
+	p.publishEvent(topic, payload, key, 0, result)
+	select {
+	case res := <-result:
+		return res.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -1,0 +1,38 @@
+package router
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+func (s *fakeStore) Revoke(_ context.Context, req *meshv1.StoreServiceRevokeRequest) (*meshv1.StoreServiceRevokeResponse, error) {
+	r := proto.CloneOf(req.GetRevocation())
+	r.At, r.Version = 1, 1
+	return &meshv1.StoreServiceRevokeResponse{Revocation: r}, nil
+}
+
+func (s *fakeStore) Restore(context.Context, *meshv1.StoreServiceRestoreRequest) (*meshv1.StoreServiceRestoreResponse, error) {
+	return &meshv1.StoreServiceRestoreResponse{}, nil
+}
+
+// ListDeadLetters has one for each id.
+func (s *fakeStore) ListDeadLetters(_ context.Context, req *meshv1.ListDeadLettersRequest) (*meshv1.ListDeadLettersResponse, error) {
+	body, err := wire.Body(&wirev1.Message{Id: make([]byte, 16)})
+	if err != nil {
+		return nil, err
+	}
+	resp := &meshv1.ListDeadLettersResponse{}
+	for _, id := range req.GetIds() {
+		resp.DeadLetters = append(resp.DeadLetters, &meshv1.DeadLetter{Id: id, Topic: "room/1", At: id, Body: body})
+	}
+	return resp, nil
+}
+
+func (s *fakeStore) DiscardDeadLetters(_ context.Context, req *meshv1.DiscardDeadLettersRequest) (*meshv1.DiscardDeadLettersResponse, error) {
+	return &meshv1.DiscardDeadLettersResponse{Discarded: uint32(len(req.GetIds()))}, nil
+}

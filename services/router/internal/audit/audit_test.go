@@ -1,0 +1,313 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// lines is a log that a test reads.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// topics is where a test's records are published.
+type topics struct {
+	mu     sync.Mutex
+	tries  int
+	answer func(try int) error // nil: all is well
+	keys   []string
+	topics []string
+	got    []Record
+}
+
+func (p *topics) publish(_ context.Context, topic string, data []byte, key string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tries++
+	if p.answer != nil {
+		if err := p.answer(p.tries); err != nil {
+			return err
+		}
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return err
+	}
+	p.keys, p.topics, p.got = append(p.keys, key), append(p.topics, topic), append(p.got, r)
+	return nil
+}
+
+func (p *topics) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func change(n int) *Record {
+	r := &Record{Time: time.Now(), Who: "backend:boss", Call: "pushmesh.v1.NamespaceService/Put", About: fmt.Sprint(n)}
+	r.End(nil)
+	return r
+}
+
+func start(t *testing.T, p *topics) (*Trail, *lines) {
+	t.Helper()
+	log := &lines{}
+	trail := New(Config{Router: "r1", Run: 7, Publish: p.publish, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err := trail.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return trail, log
+}
+
+func lost(trail *Trail, c string) float64 { return testutil.ToFloat64(trail.lost.WithLabelValues(c)) }
+
+func stop(t *testing.T, trail *Trail) {
+	t.Helper()
+	if err := trail.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Records are published one after the other, in the order of their numbers, until each is: what
+// fails for now is tried again with the same key, and holds up nobody who tells of a change.
+func TestRecordsArePublishedInOrderAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &topics{answer: func(try int) error {
+			switch {
+			case try <= 3:
+				return context.DeadlineExceeded
+			case try%2 == 0:
+				return code.New(wirev1.Code_CODE_OVERLOADED, "later")
+			}
+			return nil
+		}}
+		trail, log := start(t, p)
+		began := time.Now()
+		for n := range 20 {
+			trail.Tell(change(n))
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("who tells of a change waited %v", d)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		keys := map[string]bool{}
+		for i, r := range p.got {
+			keys[p.keys[i]] = true
+			if r.Number != uint64(i+1) || r.About != fmt.Sprint(i) || p.topics[i] != "$audit/NamespaceService/Put" || r.Router != "r1" || r.ID == "" {
+				t.Errorf("record %d on %s is %+v", i, p.topics[i], r)
+			}
+		}
+		if len(keys) != 20 || len(p.got) != 20 || trail.Waiting() != 0 || testutil.ToFloat64(trail.published) != 20 {
+			t.Errorf("%d records with %d keys, %d wait", len(p.got), len(keys), trail.Waiting())
+		}
+		if n := strings.Count(log.String(), "msg=audit"); n != 20 {
+			t.Errorf("the log has %d", n)
+		}
+		stop(t, trail)
+	})
+}
+
+// Beyond what may wait records are dropped and counted; the log has them, and the numbers of those
+// that are published show the hole.
+func TestWhatWaitsIsBoundedAndTheLogHasAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("no store")
+		p := &topics{answer: func(int) error { return away }}
+		trail, log := start(t, p)
+		for n := range maxRecords + 10 {
+			trail.Tell(change(n))
+		}
+		if trail.Waiting() != maxRecords || lost(trail, "QUEUE_FULL") != 10 {
+			t.Errorf("%d wait, %v are lost", trail.Waiting(), lost(trail, "QUEUE_FULL"))
+		}
+		p.set(func() { p.answer = nil })
+		<-time.After(time.Minute)
+		trail.Tell(change(0))
+		synctest.Wait()
+		if last := p.got[len(p.got)-1]; len(p.got) != maxRecords+1 || last.Number != maxRecords+11 {
+			t.Errorf("%d are published, the last one is number %d", len(p.got), last.Number)
+		}
+		if n := strings.Count(log.String(), "msg=audit"); n != maxRecords+11 {
+			t.Errorf("the log has %d", n)
+		}
+		stop(t, trail)
+
+		// large ones are bounded by their bytes
+		p = &topics{answer: func(int) error { return away }}
+		trail, _ = start(t, p)
+		large := state(strings.Repeat("x", 1<<20))
+		for range 1500 {
+			r := change(0)
+			r.Before, r.After = large, large
+			trail.Tell(r)
+		}
+		if trail.Waiting() == 1500 || trail.bytes > maxBytes+(64<<10) {
+			t.Errorf("%d records of %d bytes wait", trail.Waiting(), trail.bytes)
+		}
+		began := time.Now()
+		stop(t, trail)
+		if d := time.Since(began); d != drainTime || lost(trail, "DRAINING") != float64(trail.Waiting()) {
+			t.Errorf("after %v %v are lost of %d", d, lost(trail, "DRAINING"), trail.Waiting())
+		}
+	})
+}
+
+// What is refused for good is counted, and does not hold up the next.
+func TestARecordThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &topics{answer: func(try int) error {
+			if try == 1 {
+				return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "no")
+			}
+			return nil
+		}}
+		trail, log := start(t, p)
+		trail.Tell(change(1))
+		trail.Tell(change(2))
+		stop(t, trail) // which waits for what can be published
+		if len(p.got) != 1 || p.got[0].About != "2" || lost(trail, "INVALID_ARGUMENT") != 1 || !strings.Contains(log.String(), "refused") {
+			t.Errorf("published: %v", p.got)
+		}
+	})
+}
+
+// A record is in the log however little else is told there.
+func TestTheLogHasRecordsAtEveryLevel(t *testing.T) {
+	log := &lines{}
+	trail := New(Config{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError + 4}))})
+	r := change(1)
+	r.End(code.New(wirev1.Code_CODE_CONFLICT, "it is built in"))
+	r.Before = state(map[string]int{"n": 1})
+	trail.Tell(r)
+	for _, want := range []string{"msg=audit", "level=WARN", "who=backend:boss", "call=NamespaceService/Put", `before="{\"n\":1}"`, "outcome=CONFLICT", `message="it is built in"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s is not in %s", want, log.String())
+		}
+	}
+	if strings.Contains(log.String(), "after=") {
+		t.Error("what was not said is there")
+	}
+}
+
+func TestStates(t *testing.T) {
+	ctx, c := With(t.Context())
+	if before, after := c.States(); before != nil || after != nil || !Asked(ctx) || Asked(t.Context()) {
+		t.Error("something was said")
+	}
+	Before(t.Context(), 1) // nobody asks
+	Before(ctx, nil)
+	After(ctx, errors.Join(code.New(wirev1.Code_CODE_UNAVAILABLE, "away")))
+	if before, after := c.States(); string(before) != "null" || string(after) != `"unknown: UNAVAILABLE"` {
+		t.Errorf("%s, %s", before, after)
+	}
+	After(ctx, &pushmeshv1.Namespace{Prefix: "a", Version: 3})
+	if _, after := c.States(); string(after) != `{"prefix":"a","version":"3"}` {
+		t.Errorf("%s", after)
+	}
+	After(ctx, func() {})
+	if _, after := c.States(); !strings.Contains(string(after), "unknown") {
+		t.Errorf("%s", after)
+	}
+	for _, long := range []string{strings.Repeat("ü", maxState), strings.Repeat("\x00\n\"", maxState), strings.Repeat("x", maxState-2)} {
+		Before(ctx, long)
+		before, _ := c.States()
+		var text string
+		if err := json.Unmarshal(before, &text); err != nil || !utf8.ValidString(text) || len(text) > maxState+len(cutMark) || len(before) > 8*maxState {
+			t.Errorf("%d bytes: %v", len(before), err)
+		}
+		if cut := strings.HasSuffix(text, cutMark); cut != (len(long) > maxState) {
+			t.Errorf("cut: %v", cut)
+		}
+	}
+}
+
+// A policy that was stored before its secrets were refused is told without them.
+func TestURLsAreToldWithoutSecrets(t *testing.T) {
+	for raw, want := range map[string]string{
+		"https://u:secret@h.example/path?key=secret#secret": "https://h.example/path…",
+		"https://h.example/path":                            "https://h.example/path",
+		"https://h.example/%zzsecret":                       "…",
+	} {
+		ns := &pushmeshv1.Namespace{Prefix: "a", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Prepare: &pushmeshv1.ClaimPrepare{Url: raw}}}}
+		got := string(state(ns))
+		if !strings.Contains(got, `"`+want+`"`) || strings.Contains(got, "secret") {
+			t.Errorf("%s is told as %s", raw, got)
+		}
+		if ns.GetPolicy().GetClaims().GetPrepare().GetUrl() != raw {
+			t.Error("the policy was changed")
+		}
+	}
+}
+
+func TestDecisionsAreSampledAndBounded(t *testing.T) {
+	log := &lines{}
+	now := time.Unix(1e9, 0)
+	if NewDecisions(0, nil, nil).Sampled(now) {
+		t.Error("none are to be logged")
+	}
+	d := NewDecisions(1, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})), nil)
+	n := 0
+	for i := range 1000 {
+		if d.Sampled(now.Add(time.Duration(i) * time.Millisecond / 2)) {
+			n++
+		}
+	}
+	if n != maxDecisions || testutil.ToFloat64(d.suppressed) != 1000-maxDecisions || !d.Sampled(now.Add(time.Second)) {
+		t.Errorf("%d in a second", n)
+	}
+	if d = NewDecisions(0.1, d.log, nil); true {
+		n = 0
+		for i := range 10_000 {
+			if d.Sampled(now.Add(time.Duration(i) * time.Second)) {
+				n++
+			}
+		}
+		if n < 800 || n > 1200 { // seven standard deviations
+			t.Errorf("%d of 10,000 for a tenth", n)
+		}
+	}
+	d.Log(now, &Decision{Who: "backend:a", Call: "pushmesh.v1.X/Y", Rule: "default-deny", Refusal: code.New(wirev1.Code_CODE_FORBIDDEN, strings.Repeat("x", 1<<20))})
+	if said := log.String(); !strings.Contains(said, "msg=decision") || !strings.Contains(said, "call=X/Y outcome=FORBIDDEN rule=default-deny") || len(said) > 4<<10 {
+		t.Errorf("%.300s", said)
+	}
+}
+
+func TestRuleOf(t *testing.T) {
+	for text, want := range map[string]string{"no (rule default-deny)": "default-deny", "no (rule namespace:room); or so": "namespace:room", "no": "", "no (rule x": ""} {
+		if got := RuleOf(code.New(wirev1.Code_CODE_FORBIDDEN, text)); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+	if RuleOf(nil) != "" {
+		t.Error("a rule of nothing")
+	}
+}
