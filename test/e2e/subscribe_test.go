@@ -66,7 +66,7 @@ func TestTheMeshsOwnTopics(t *testing.T) {
 	m := harness.Start(t, harness.Options{})
 	client, _ := wireclient.Connect(t, m.EdgeAddr(), &wirev1.Hello{})
 	s, _ := backend.Open(t, m.Router(t), &wirev1.Hello{}, false)
-	for i, filter := range []string{"$events/x", "$events/#", "$events", "$deadly/x", "$dea", "$dead/#", "$dead"} {
+	for i, filter := range []string{"$events/x", "$events/#", "$events", "$audit/#", "$audit/NamespaceService/Put", "$deadly/x", "$dea", "$dead/#", "$dead"} {
 		id := uint32(i + 1)
 		if sub, no := s.Subscribe(&wirev1.Subscribe{Id: id, Filter: filter}); sub == nil {
 			t.Errorf("%s: a backend is refused: %v", filter, no)
