@@ -19,6 +19,9 @@ type logWriter struct {
 	lines   [][]byte
 	dropped uint64
 	idle    chan struct{} // closed once nothing waits; nil while nothing does
+
+	taken, written uint64        // lines, those that were dropped aside
+	moved          chan struct{} // closed when written grows; nil: nobody waits for that
 }
 
 // Write takes one line, as slog's handlers write them.
@@ -30,6 +33,7 @@ func (w *logWriter) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	w.lines = append(w.lines, bytes.Clone(line))
+	w.taken++
 	if w.idle == nil {
 		w.idle = make(chan struct{})
 		go w.drain()
@@ -51,7 +55,37 @@ func (w *logWriter) drain() {
 		w.lines = w.lines[1:]
 		w.mu.Unlock()
 		_, _ = w.out.Write(line) // a log that can't be written can't be complained of
+		w.mu.Lock()
+		w.written++
+		if w.moved != nil {
+			close(w.moved)
+			w.moved = nil
+		}
+		w.mu.Unlock()
 	}
+}
+
+// await waits until the lines that were taken so far are written. It reports false where ctx ended
+// first.
+func (w *logWriter) await(ctx context.Context) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for until := w.taken; w.written < until; {
+		if w.moved == nil {
+			w.moved = make(chan struct{})
+		}
+		moved := w.moved
+		w.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		}
+		w.mu.Lock()
+		if ctx.Err() != nil {
+			return w.written >= until
+		}
+	}
+	return true
 }
 
 // flush waits until everything is written.

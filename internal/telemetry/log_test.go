@@ -52,3 +52,48 @@ func TestLoggingNeverWaits(t *testing.T) {
 		t.Fatal("a line after the others was not written")
 	}
 }
+
+// Who waits for its line goes on once that is written, whatever comes after it, and gives up with
+// its context.
+func TestWhoWaitsForItsLine(t *testing.T) {
+	g := &gate{open: make(chan struct{})}
+	w := &logWriter{out: g}
+	if !w.await(t.Context()) {
+		t.Error("nothing was logged, and is not written")
+	}
+	for _, line := range []string{"one\n", "two\n"} {
+		if _, err := w.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if w.await(ended) {
+		t.Error("it is written while nobody reads")
+	}
+	waits := make(chan string, 8)
+	for range cap(waits) {
+		go func() {
+			if !w.await(t.Context()) {
+				waits <- "gave up"
+				return
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			waits <- g.got.String()
+		}()
+	}
+	for range 2 {
+		g.open <- struct{}{}
+	}
+	for range cap(waits) {
+		if got := <-waits; got != "one\ntwo\n" {
+			t.Errorf("who waited saw %q", got)
+		}
+	}
+	if _, err := w.Write([]byte("three\n")); err != nil { // it stays
+		t.Fatal(err)
+	}
+	close(g.open)
+	w.flush(t.Context())
+}

@@ -45,6 +45,10 @@ type Telemetry struct {
 	stop     func(context.Context) error
 }
 
+// Written waits until what was logged so far is written: nobody who logs waits for that otherwise,
+// and a process that is killed loses it. It reports false where ctx ended first.
+func (t *Telemetry) Written(ctx context.Context) bool { return t.log.await(ctx) }
+
 // New sets everything up. Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says; unset, none are made.
 func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	var level slog.Level

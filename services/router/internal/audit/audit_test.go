@@ -253,10 +253,11 @@ func TestStates(t *testing.T) {
 // A policy that was stored before its secrets were refused is told without them.
 func TestURLsAreToldWithoutSecrets(t *testing.T) {
 	for raw, want := range map[string]string{
-		"https://u:secret@h.example/path?key=secret#secret": "https://h.example/path…",
-		"https://h.example/path":                            "https://h.example/path",
-		"https://h.example/%zzsecret":                       "…",
+		"https://u:%s@h.example/path?key=%s#%s": "https://h.example/path…",
+		"https://h.example/path":                "https://h.example/path",
+		"https://h.example/%%zz%s":              "…",
 	} {
+		raw = fmt.Sprintf(raw, []any{"secret", "secret", "secret"}[:strings.Count(raw, "%s")]...)
 		ns := &pushmeshv1.Namespace{Prefix: "a", Policy: &pushmeshv1.Policy{Claims: &pushmeshv1.ClaimPolicy{Prepare: &pushmeshv1.ClaimPrepare{Url: raw}}}}
 		got := string(state(ns))
 		if !strings.Contains(got, `"`+want+`"`) || strings.Contains(got, "secret") {
@@ -310,4 +311,37 @@ func TestRuleOf(t *testing.T) {
 	if RuleOf(nil) != "" {
 		t.Error("a rule of nothing")
 	}
+}
+
+// Who tells of a change waits until its line is written, and for a second at most where nobody
+// reads the log.
+func TestALineIsWrittenBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lines{}
+		read := make(chan struct{})
+		saw := ""
+		trail := New(Config{Log: slog.New(slog.NewTextHandler(log, nil)), Written: func(ctx context.Context) bool {
+			saw = log.String()
+			select {
+			case <-read:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}})
+		began := time.Now()
+		trail.Tell(change(1))
+		if d := time.Since(began); d != logTime || !strings.Contains(saw, "about=1") {
+			t.Errorf("it went on after %v; before that the log had %q", d, saw)
+		}
+		go func() {
+			<-time.After(10 * time.Millisecond)
+			close(read)
+		}()
+		began = time.Now()
+		trail.Tell(change(2))
+		if d := time.Since(began); d != 10*time.Millisecond {
+			t.Errorf("it went on after %v", d)
+		}
+	})
 }

@@ -25,6 +25,8 @@ const (
 	tryTimeout = 5 * time.Second
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
+	// logTime is how long Tell waits for its line to be written.
+	logTime = time.Second
 	// drainTime is for how long Stop continues to publish.
 	drainTime = 2 * time.Second
 )
@@ -36,8 +38,10 @@ type Config struct {
 	Run uint64
 	// Publish publishes a record, and returns once it is in the log of its topic; nil: records are
 	// only in the router's log. Of several with the same key one is published.
-	Publish  func(ctx context.Context, topic string, record []byte, key string) error
-	Log      *slog.Logger
+	Publish func(ctx context.Context, topic string, record []byte, key string) error
+	Log     *slog.Logger
+	// Written waits until what was logged so far is written; nil: it is, at once.
+	Written  func(ctx context.Context) bool
 	Registry prometheus.Registerer
 }
 
@@ -87,8 +91,18 @@ func New(cfg Config) *Trail {
 }
 
 // Tell writes a record, whose outcome is known, into the log, and queues it to be published. It
-// does not wait.
+// waits for its line to be written, logTime at most where whoever reads the log stands still, and
+// not for its publishing.
 func (t *Trail) Tell(r *Record) {
+	t.take(r)
+	if t.cfg.Written != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), logTime)
+		defer cancel()
+		t.cfg.Written(ctx)
+	}
+}
+
+func (t *Trail) take(r *Record) {
 	r.bound()
 	r.Router, r.Run = t.cfg.Router, fmt.Sprintf("%016x", t.cfg.Run)
 	if id, err := uuid.NewV7(); err == nil {
