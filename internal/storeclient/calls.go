@@ -100,6 +100,13 @@ func (c *Client) DeleteSession(ctx context.Context, req *meshv1.DeleteSessionReq
 	})
 }
 
+// AdoptSession asks the owner of the session as it is now.
+func (c *Client) AdoptSession(ctx context.Context, req *meshv1.AdoptSessionRequest) (*meshv1.AdoptSessionResponse, error) {
+	return onShard(ctx, c, topic.SessionShard(req.GetUser(), req.GetName()), func(stub meshv1.StoreServiceClient) (*meshv1.AdoptSessionResponse, error) {
+		return stub.AdoptSession(ctx, req)
+	})
+}
+
 // PutNamespace asks any store.
 func (c *Client) PutNamespace(ctx context.Context, req *meshv1.PutNamespaceRequest) (*meshv1.PutNamespaceResponse, error) {
 	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.PutNamespaceResponse, error) {

@@ -34,6 +34,7 @@ var callers = map[string][]Tier{
 	meshv1.StoreService_ListSessions_FullMethodName:       routers,
 	meshv1.StoreService_GetSession_FullMethodName:         routers,
 	meshv1.StoreService_DeleteSession_FullMethodName:      routers,
+	meshv1.StoreService_AdoptSession_FullMethodName:       routers,
 	meshv1.StoreService_PutNamespace_FullMethodName:       routers,
 	meshv1.StoreService_ListNamespaces_FullMethodName:     both,
 	meshv1.StoreService_DeleteNamespace_FullMethodName:    routers,

@@ -134,6 +134,51 @@ func TestTheEdgeOfADeletedSessionIsTold(t *testing.T) {
 	}
 }
 
+// The edge that holds a session that gets another owner is asked to store what was ACKed before,
+// and told afterwards that its hold is over; an adoption that is refused, or tried, disturbs
+// nobody.
+func TestTheEdgeOfAnAdoptedSessionIsTold(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, nil)
+	a := startEdge(t, m.nats.ClientURL(), "a", "r1")
+	m.log.sessions["client:phone/s"] = &pushmeshv1.Session{User: "client:phone", Name: "s", Edge: "a", Generation: 7}
+	m.log.sessions["backend:worker/all"] = &pushmeshv1.Session{User: "backend:worker", Name: "all"}
+	m.log.sessions["ann/t"] = &pushmeshv1.Session{User: "ann", Name: "t"}
+	sessions := pushmeshv1.NewSessionServiceClient(m.conn)
+	adopt := func(req *pushmeshv1.AdoptRequest, want wirev1.Code) {
+		t.Helper()
+		if _, err := sessions.Adopt(t.Context(), req); code.Of(err) != want {
+			t.Errorf("%v: %v, want %s", req, err, want)
+		}
+	}
+	for _, bad := range []*pushmeshv1.AdoptRequest{
+		{}, {User: "client:phone", ToUser: "ann"}, {User: "client:phone", Name: "s"}, {User: "client:phone", Name: "s", ToUser: "client:x"},
+		{User: "client:phone", Name: "s", ToUser: "a/b"}, {User: "client:", Name: "s", ToUser: "ann"}, {User: "ann", Name: "t", ToUser: "bob"},
+		{User: "$group", Name: "g", ToUser: "ann"}, {User: "backend:worker", Name: "all", ToUser: "ann"}, {User: "backend:worker", Name: "all", ToUser: "backend:worker"},
+	} {
+		adopt(bad, wirev1.Code_CODE_INVALID_ARGUMENT)
+	}
+	adopt(&pushmeshv1.AdoptRequest{User: "client:phone", Name: "none", ToUser: "ann"}, wirev1.Code_CODE_NOT_FOUND)
+	adopt(&pushmeshv1.AdoptRequest{User: "client:phone", Name: "s", ToUser: "ann", ToName: "t"}, wirev1.Code_CODE_ALREADY_EXISTS)
+	adopt(&pushmeshv1.AdoptRequest{User: "client:phone", Name: "s", ToUser: "ann", DryRun: true}, wirev1.Code_CODE_OK)
+	a.read(func(e *fakeEdge) {
+		if len(e.yields) != 0 {
+			t.Errorf("before it is done the edge was told %v", e.yields)
+		}
+	})
+	adopt(&pushmeshv1.AdoptRequest{User: "client:phone", Name: "s", ToUser: "ann"}, wirev1.Code_CODE_OK)
+	adopt(&pushmeshv1.AdoptRequest{User: "backend:worker", Name: "all", ToUser: "backend:worker", ToName: "orders all"}, wirev1.Code_CODE_OK)
+	if len(m.log.sessions) != 3 || m.log.sessions["ann/s"] == nil || m.log.sessions["backend:worker/orders all"] == nil {
+		t.Errorf("sessions: %v", m.log.sessions)
+	}
+	want := []*meshv1.YieldSession{{User: "client:phone", Name: "s"}, {User: "client:phone", Name: "s", Generation: 8}}
+	a.read(func(e *fakeEdge) {
+		if len(e.yields) != 2 || !proto.Equal(e.yields[0], want[0]) || !proto.Equal(e.yields[1], want[1]) {
+			t.Errorf("the edge was told %v", e.yields)
+		}
+	})
+}
+
 func TestDisconnectAsksEveryEdge(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, nil)

@@ -325,6 +325,25 @@ func (s *fakeStore) DeleteSession(_ context.Context, req *meshv1.DeleteSessionRe
 	return resp, nil
 }
 
+// AdoptSession says that an edge holds the session if there is one of that name.
+func (s *fakeStore) AdoptSession(_ context.Context, req *meshv1.AdoptSessionRequest) (*meshv1.AdoptSessionResponse, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	k, to := req.GetUser()+"/"+req.GetName(), req.GetToUser()+"/"+req.GetToName()
+	if s.log.sessions[k] == nil {
+		return nil, code.New(wirev1.Code_CODE_NOT_FOUND, "no such session")
+	}
+	if s.log.sessions[to] != nil {
+		return nil, code.New(wirev1.Code_CODE_ALREADY_EXISTS, "it is there")
+	}
+	resp := &meshv1.AdoptSessionResponse{Edge: s.log.sessions[k].GetEdge(), Generation: s.log.sessions[k].GetGeneration() + 1}
+	if !req.GetDryRun() {
+		s.log.sessions[to] = s.log.sessions[k]
+		delete(s.log.sessions, k)
+	}
+	return resp, nil
+}
+
 // patience bounds every wait of these tests; nothing comes near it.
 const patience = time.Minute
 

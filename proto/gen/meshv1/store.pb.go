@@ -74,7 +74,7 @@ func (x InspectedDatabase_Pooler) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InspectedDatabase_Pooler.Descriptor instead.
 func (InspectedDatabase_Pooler) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47, 0}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49, 0}
 }
 
 type OwnersRequest struct {
@@ -2004,6 +2004,145 @@ func (x *DeleteSessionResponse) GetGeneration() uint64 {
 	return 0
 }
 
+type AdoptSessionRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	User   string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	ToUser string                 `protobuf:"bytes,3,opt,name=to_user,json=toUser,proto3" json:"to_user,omitempty"`
+	ToName string                 `protobuf:"bytes,4,opt,name=to_name,json=toName,proto3" json:"to_name,omitempty"`
+	// Nothing changes; the answer, or the error, is that of a call that would change it.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptSessionRequest) Reset() {
+	*x = AdoptSessionRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptSessionRequest) ProtoMessage() {}
+
+func (x *AdoptSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptSessionRequest.ProtoReflect.Descriptor instead.
+func (*AdoptSessionRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AdoptSessionRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AdoptSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AdoptSessionRequest) GetToUser() string {
+	if x != nil {
+		return x.ToUser
+	}
+	return ""
+}
+
+func (x *AdoptSessionRequest) GetToName() string {
+	if x != nil {
+		return x.ToName
+	}
+	return ""
+}
+
+func (x *AdoptSessionRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type AdoptSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Edge that held it; empty: nobody did. Holds under older generations than this one are over.
+	Edge       string `protobuf:"bytes,1,opt,name=edge,proto3" json:"edge,omitempty"`
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It was adopted before, by this owner from that one.
+	Already       bool `protobuf:"varint,3,opt,name=already,proto3" json:"already,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptSessionResponse) Reset() {
+	*x = AdoptSessionResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptSessionResponse) ProtoMessage() {}
+
+func (x *AdoptSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptSessionResponse.ProtoReflect.Descriptor instead.
+func (*AdoptSessionResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AdoptSessionResponse) GetEdge() string {
+	if x != nil {
+		return x.Edge
+	}
+	return ""
+}
+
+func (x *AdoptSessionResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AdoptSessionResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
 type PutNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     *pushmeshv1.Namespace  `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -2013,7 +2152,7 @@ type PutNamespaceRequest struct {
 
 func (x *PutNamespaceRequest) Reset() {
 	*x = PutNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2164,7 @@ func (x *PutNamespaceRequest) String() string {
 func (*PutNamespaceRequest) ProtoMessage() {}
 
 func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2177,7 @@ func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*PutNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutNamespaceRequest) GetNamespace() *pushmeshv1.Namespace {
@@ -2057,7 +2196,7 @@ type PutNamespaceResponse struct {
 
 func (x *PutNamespaceResponse) Reset() {
 	*x = PutNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2208,7 @@ func (x *PutNamespaceResponse) String() string {
 func (*PutNamespaceResponse) ProtoMessage() {}
 
 func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2221,7 @@ func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*PutNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PutNamespaceResponse) GetNamespace() *pushmeshv1.Namespace {
@@ -2102,7 +2241,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2253,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2266,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListNamespacesRequest) GetHaveVersion() uint64 {
@@ -2147,7 +2286,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2298,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2311,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListNamespacesResponse) GetVersion() uint64 {
@@ -2198,7 +2337,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2349,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2362,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteNamespaceRequest) GetPrefix() string {
@@ -2241,7 +2380,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2392,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2405,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
 }
 
 type StoreServiceRevokeRequest struct {
@@ -2279,7 +2418,7 @@ type StoreServiceRevokeRequest struct {
 
 func (x *StoreServiceRevokeRequest) Reset() {
 	*x = StoreServiceRevokeRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2430,7 @@ func (x *StoreServiceRevokeRequest) String() string {
 func (*StoreServiceRevokeRequest) ProtoMessage() {}
 
 func (x *StoreServiceRevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2443,7 @@ func (x *StoreServiceRevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRevokeRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceRevokeRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StoreServiceRevokeRequest) GetRevocation() *pushmeshv1.Revocation {
@@ -2323,7 +2462,7 @@ type StoreServiceRevokeResponse struct {
 
 func (x *StoreServiceRevokeResponse) Reset() {
 	*x = StoreServiceRevokeResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2474,7 @@ func (x *StoreServiceRevokeResponse) String() string {
 func (*StoreServiceRevokeResponse) ProtoMessage() {}
 
 func (x *StoreServiceRevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2487,7 @@ func (x *StoreServiceRevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRevokeResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceRevokeResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreServiceRevokeResponse) GetRevocation() *pushmeshv1.Revocation {
@@ -2370,7 +2509,7 @@ type StoreServiceListRevocationsRequest struct {
 
 func (x *StoreServiceListRevocationsRequest) Reset() {
 	*x = StoreServiceListRevocationsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2521,7 @@ func (x *StoreServiceListRevocationsRequest) String() string {
 func (*StoreServiceListRevocationsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListRevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2534,7 @@ func (x *StoreServiceListRevocationsRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceListRevocationsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreServiceListRevocationsRequest) GetHaveVersion() uint64 {
@@ -2430,7 +2569,7 @@ type StoreServiceListRevocationsResponse struct {
 
 func (x *StoreServiceListRevocationsResponse) Reset() {
 	*x = StoreServiceListRevocationsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2581,7 @@ func (x *StoreServiceListRevocationsResponse) String() string {
 func (*StoreServiceListRevocationsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListRevocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2594,7 @@ func (x *StoreServiceListRevocationsResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceListRevocationsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRevocationsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StoreServiceListRevocationsResponse) GetVersion() uint64 {
@@ -2503,7 +2642,7 @@ type StoreServiceRestoreRequest struct {
 
 func (x *StoreServiceRestoreRequest) Reset() {
 	*x = StoreServiceRestoreRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2654,7 @@ func (x *StoreServiceRestoreRequest) String() string {
 func (*StoreServiceRestoreRequest) ProtoMessage() {}
 
 func (x *StoreServiceRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2667,7 @@ func (x *StoreServiceRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRestoreRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StoreServiceRestoreRequest) GetRevocation() *pushmeshv1.Revocation {
@@ -2546,7 +2685,7 @@ type StoreServiceRestoreResponse struct {
 
 func (x *StoreServiceRestoreResponse) Reset() {
 	*x = StoreServiceRestoreResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2697,7 @@ func (x *StoreServiceRestoreResponse) String() string {
 func (*StoreServiceRestoreResponse) ProtoMessage() {}
 
 func (x *StoreServiceRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2710,7 @@ func (x *StoreServiceRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRestoreResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
 }
 
 type ListDeadLettersRequest struct {
@@ -2588,7 +2727,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2739,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2752,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() string {
@@ -2653,7 +2792,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2804,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2817,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2697,7 +2836,7 @@ type DiscardDeadLettersRequest struct {
 
 func (x *DiscardDeadLettersRequest) Reset() {
 	*x = DiscardDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2848,7 @@ func (x *DiscardDeadLettersRequest) String() string {
 func (*DiscardDeadLettersRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2861,7 @@ func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DiscardDeadLettersRequest) GetIds() []uint64 {
@@ -2741,7 +2880,7 @@ type DiscardDeadLettersResponse struct {
 
 func (x *DiscardDeadLettersResponse) Reset() {
 	*x = DiscardDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2892,7 @@ func (x *DiscardDeadLettersResponse) String() string {
 func (*DiscardDeadLettersResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2905,7 @@ func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
@@ -2785,7 +2924,7 @@ type StoreServiceCancelScheduledRequest struct {
 
 func (x *StoreServiceCancelScheduledRequest) Reset() {
 	*x = StoreServiceCancelScheduledRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2936,7 @@ func (x *StoreServiceCancelScheduledRequest) String() string {
 func (*StoreServiceCancelScheduledRequest) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2949,7 @@ func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceCancelScheduledRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
@@ -2834,7 +2973,7 @@ type StoreServiceCancelScheduledResponse struct {
 
 func (x *StoreServiceCancelScheduledResponse) Reset() {
 	*x = StoreServiceCancelScheduledResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2985,7 @@ func (x *StoreServiceCancelScheduledResponse) String() string {
 func (*StoreServiceCancelScheduledResponse) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2998,7 @@ func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceCancelScheduledResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreServiceCancelScheduledResponse) GetCode() wirev1.Code {
@@ -2891,7 +3030,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3042,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3055,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
 }
 
 type InspectResponse struct {
@@ -2928,7 +3067,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3079,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3092,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *InspectResponse) GetDatabases() []*InspectedDatabase {
@@ -2988,7 +3127,7 @@ type InspectedDatabase struct {
 
 func (x *InspectedDatabase) Reset() {
 	*x = InspectedDatabase{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3139,7 @@ func (x *InspectedDatabase) String() string {
 func (*InspectedDatabase) ProtoMessage() {}
 
 func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3152,7 @@ func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectedDatabase.ProtoReflect.Descriptor instead.
 func (*InspectedDatabase) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *InspectedDatabase) GetName() string {
@@ -3091,7 +3230,7 @@ type StoreServicePutModelRequest struct {
 
 func (x *StoreServicePutModelRequest) Reset() {
 	*x = StoreServicePutModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3242,7 @@ func (x *StoreServicePutModelRequest) String() string {
 func (*StoreServicePutModelRequest) ProtoMessage() {}
 
 func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3255,7 @@ func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
@@ -3142,7 +3281,7 @@ type StoreServicePutModelResponse struct {
 
 func (x *StoreServicePutModelResponse) Reset() {
 	*x = StoreServicePutModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3293,7 @@ func (x *StoreServicePutModelResponse) String() string {
 func (*StoreServicePutModelResponse) ProtoMessage() {}
 
 func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3306,7 @@ func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
@@ -3187,7 +3326,7 @@ type StoreServiceListModelsRequest struct {
 
 func (x *StoreServiceListModelsRequest) Reset() {
 	*x = StoreServiceListModelsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3338,7 @@ func (x *StoreServiceListModelsRequest) String() string {
 func (*StoreServiceListModelsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3351,7 @@ func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
@@ -3233,7 +3372,7 @@ type StoreServiceListModelsResponse struct {
 
 func (x *StoreServiceListModelsResponse) Reset() {
 	*x = StoreServiceListModelsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3384,7 @@ func (x *StoreServiceListModelsResponse) String() string {
 func (*StoreServiceListModelsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3397,7 @@ func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
@@ -3285,7 +3424,7 @@ type StoreServiceReadModelRequest struct {
 
 func (x *StoreServiceReadModelRequest) Reset() {
 	*x = StoreServiceReadModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3436,7 @@ func (x *StoreServiceReadModelRequest) String() string {
 func (*StoreServiceReadModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3449,7 @@ func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StoreServiceReadModelRequest) GetName() string {
@@ -3338,7 +3477,7 @@ type StoreServiceReadModelResponse struct {
 
 func (x *StoreServiceReadModelResponse) Reset() {
 	*x = StoreServiceReadModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3489,7 @@ func (x *StoreServiceReadModelResponse) String() string {
 func (*StoreServiceReadModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3502,7 @@ func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
@@ -3390,7 +3529,7 @@ type StoreServiceDeleteModelRequest struct {
 
 func (x *StoreServiceDeleteModelRequest) Reset() {
 	*x = StoreServiceDeleteModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3541,7 @@ func (x *StoreServiceDeleteModelRequest) String() string {
 func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3554,7 @@ func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StoreServiceDeleteModelRequest) GetName() string {
@@ -3440,7 +3579,7 @@ type StoreServiceDeleteModelResponse struct {
 
 func (x *StoreServiceDeleteModelResponse) Reset() {
 	*x = StoreServiceDeleteModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3591,7 @@ func (x *StoreServiceDeleteModelResponse) String() string {
 func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3604,7 @@ func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{57}
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -3481,7 +3620,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3632,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +3687,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3699,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3915,19 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x04edge\x18\x01 \x01(\tR\x04edge\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"K\n" +
+	"generation\"\x88\x01\n" +
+	"\x13AdoptSessionRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
+	"\ato_user\x18\x03 \x01(\tR\x06toUser\x12\x17\n" +
+	"\ato_name\x18\x04 \x01(\tR\x06toName\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"d\n" +
+	"\x14AdoptSessionResponse\x12\x12\n" +
+	"\x04edge\x18\x01 \x01(\tR\x04edge\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\aalready\x18\x03 \x01(\bR\aalready\"K\n" +
 	"\x13PutNamespaceRequest\x124\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x16.pushmesh.v1.NamespaceR\tnamespace\"L\n" +
 	"\x14PutNamespaceResponse\x124\n" +
@@ -3871,7 +4022,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\x8f\x16\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xf6\x16\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -3884,6 +4035,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"GetSession\x12'.pushmesh.internal.v1.GetSessionRequest\x1a(.pushmesh.internal.v1.GetSessionResponse\x12h\n" +
 	"\rDeleteSession\x12*.pushmesh.internal.v1.DeleteSessionRequest\x1a+.pushmesh.internal.v1.DeleteSessionResponse\x12e\n" +
+	"\fAdoptSession\x12).pushmesh.internal.v1.AdoptSessionRequest\x1a*.pushmesh.internal.v1.AdoptSessionResponse\x12e\n" +
 	"\fPutNamespace\x12).pushmesh.internal.v1.PutNamespaceRequest\x1a*.pushmesh.internal.v1.PutNamespaceResponse\x12k\n" +
 	"\x0eListNamespaces\x12+.pushmesh.internal.v1.ListNamespacesRequest\x1a,.pushmesh.internal.v1.ListNamespacesResponse\x12n\n" +
 	"\x0fDeleteNamespace\x12,.pushmesh.internal.v1.DeleteNamespaceRequest\x1a-.pushmesh.internal.v1.DeleteNamespaceResponse\x12k\n" +
@@ -3916,7 +4068,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -3946,83 +4098,85 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*GetSessionResponse)(nil),                  // 25: pushmesh.internal.v1.GetSessionResponse
 	(*DeleteSessionRequest)(nil),                // 26: pushmesh.internal.v1.DeleteSessionRequest
 	(*DeleteSessionResponse)(nil),               // 27: pushmesh.internal.v1.DeleteSessionResponse
-	(*PutNamespaceRequest)(nil),                 // 28: pushmesh.internal.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),                // 29: pushmesh.internal.v1.PutNamespaceResponse
-	(*ListNamespacesRequest)(nil),               // 30: pushmesh.internal.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),              // 31: pushmesh.internal.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),              // 32: pushmesh.internal.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),             // 33: pushmesh.internal.v1.DeleteNamespaceResponse
-	(*StoreServiceRevokeRequest)(nil),           // 34: pushmesh.internal.v1.StoreServiceRevokeRequest
-	(*StoreServiceRevokeResponse)(nil),          // 35: pushmesh.internal.v1.StoreServiceRevokeResponse
-	(*StoreServiceListRevocationsRequest)(nil),  // 36: pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	(*StoreServiceListRevocationsResponse)(nil), // 37: pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	(*StoreServiceRestoreRequest)(nil),          // 38: pushmesh.internal.v1.StoreServiceRestoreRequest
-	(*StoreServiceRestoreResponse)(nil),         // 39: pushmesh.internal.v1.StoreServiceRestoreResponse
-	(*ListDeadLettersRequest)(nil),              // 40: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),             // 41: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),           // 42: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil),          // 43: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*StoreServiceCancelScheduledRequest)(nil),  // 44: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	(*StoreServiceCancelScheduledResponse)(nil), // 45: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	(*InspectRequest)(nil),                      // 46: pushmesh.internal.v1.InspectRequest
-	(*InspectResponse)(nil),                     // 47: pushmesh.internal.v1.InspectResponse
-	(*InspectedDatabase)(nil),                   // 48: pushmesh.internal.v1.InspectedDatabase
-	(*StoreServicePutModelRequest)(nil),         // 49: pushmesh.internal.v1.StoreServicePutModelRequest
-	(*StoreServicePutModelResponse)(nil),        // 50: pushmesh.internal.v1.StoreServicePutModelResponse
-	(*StoreServiceListModelsRequest)(nil),       // 51: pushmesh.internal.v1.StoreServiceListModelsRequest
-	(*StoreServiceListModelsResponse)(nil),      // 52: pushmesh.internal.v1.StoreServiceListModelsResponse
-	(*StoreServiceReadModelRequest)(nil),        // 53: pushmesh.internal.v1.StoreServiceReadModelRequest
-	(*StoreServiceReadModelResponse)(nil),       // 54: pushmesh.internal.v1.StoreServiceReadModelResponse
-	(*StoreServiceDeleteModelRequest)(nil),      // 55: pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	(*StoreServiceDeleteModelResponse)(nil),     // 56: pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	(*OwnersResponse_Range)(nil),                // 57: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 58: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 59: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 60: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 61: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 62: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 63: pushmesh.v1.Namespace
-	(*pushmeshv1.Revocation)(nil),               // 64: pushmesh.v1.Revocation
-	(*pushmeshv1.Model)(nil),                    // 65: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 66: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 67: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 68: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 69: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*AdoptSessionRequest)(nil),                 // 28: pushmesh.internal.v1.AdoptSessionRequest
+	(*AdoptSessionResponse)(nil),                // 29: pushmesh.internal.v1.AdoptSessionResponse
+	(*PutNamespaceRequest)(nil),                 // 30: pushmesh.internal.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),                // 31: pushmesh.internal.v1.PutNamespaceResponse
+	(*ListNamespacesRequest)(nil),               // 32: pushmesh.internal.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),              // 33: pushmesh.internal.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),              // 34: pushmesh.internal.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),             // 35: pushmesh.internal.v1.DeleteNamespaceResponse
+	(*StoreServiceRevokeRequest)(nil),           // 36: pushmesh.internal.v1.StoreServiceRevokeRequest
+	(*StoreServiceRevokeResponse)(nil),          // 37: pushmesh.internal.v1.StoreServiceRevokeResponse
+	(*StoreServiceListRevocationsRequest)(nil),  // 38: pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	(*StoreServiceListRevocationsResponse)(nil), // 39: pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	(*StoreServiceRestoreRequest)(nil),          // 40: pushmesh.internal.v1.StoreServiceRestoreRequest
+	(*StoreServiceRestoreResponse)(nil),         // 41: pushmesh.internal.v1.StoreServiceRestoreResponse
+	(*ListDeadLettersRequest)(nil),              // 42: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 43: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 44: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 45: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 46: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 47: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*InspectRequest)(nil),                      // 48: pushmesh.internal.v1.InspectRequest
+	(*InspectResponse)(nil),                     // 49: pushmesh.internal.v1.InspectResponse
+	(*InspectedDatabase)(nil),                   // 50: pushmesh.internal.v1.InspectedDatabase
+	(*StoreServicePutModelRequest)(nil),         // 51: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 52: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 53: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 54: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 55: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 56: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 57: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 58: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 59: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 60: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 61: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 62: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 63: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 64: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 65: pushmesh.v1.Namespace
+	(*pushmeshv1.Revocation)(nil),               // 66: pushmesh.v1.Revocation
+	(*pushmeshv1.Model)(nil),                    // 67: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 68: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 69: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 70: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 71: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	57, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	59, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	61, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	63, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
 	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	58, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	61, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	59, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	60, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	63, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	61, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
 	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
 	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
 	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	61, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	61, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	62, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	62, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	63, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	63, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	63, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	64, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
-	64, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
-	64, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
-	64, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
+	63, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	63, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	64, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	64, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	65, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	65, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	65, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	66, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
+	66, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
+	66, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
+	66, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
 	20, // 24: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	61, // 25: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
-	48, // 26: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	60, // 27: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	63, // 25: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	50, // 26: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
+	62, // 27: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
 	0,  // 28: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	65, // 29: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	65, // 30: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	65, // 31: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	65, // 32: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	67, // 29: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	67, // 30: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	67, // 31: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	67, // 32: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
 	1,  // 33: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
 	3,  // 34: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
 	7,  // 35: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
@@ -4033,50 +4187,52 @@ var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
 	22, // 40: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
 	24, // 41: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
 	26, // 42: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	28, // 43: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	30, // 44: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	32, // 45: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	34, // 46: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
-	36, // 47: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	38, // 48: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
-	40, // 49: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	42, // 50: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	44, // 51: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	49, // 52: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	51, // 53: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	53, // 54: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	55, // 55: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	66, // 56: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	67, // 57: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	46, // 58: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 59: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 60: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 61: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 62: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 63: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 64: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 65: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 66: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 67: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 68: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 69: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	31, // 70: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	33, // 71: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	35, // 72: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
-	37, // 73: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	39, // 74: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
-	41, // 75: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	43, // 76: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	45, // 77: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	50, // 78: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	52, // 79: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	54, // 80: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	56, // 81: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	68, // 82: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	69, // 83: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	47, // 84: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	59, // [59:85] is the sub-list for method output_type
-	33, // [33:59] is the sub-list for method input_type
+	28, // 43: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
+	30, // 44: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	32, // 45: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	34, // 46: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	36, // 47: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	38, // 48: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	40, // 49: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	42, // 50: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	44, // 51: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	46, // 52: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	51, // 53: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	53, // 54: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	55, // 55: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	57, // 56: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	68, // 57: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	69, // 58: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	48, // 59: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 60: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 61: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 62: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 63: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 64: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 65: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 66: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 67: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 68: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 69: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 70: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
+	31, // 71: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	33, // 72: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	35, // 73: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	37, // 74: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	39, // 75: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	41, // 76: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	43, // 77: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	45, // 78: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	47, // 79: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	52, // 80: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	54, // 81: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	56, // 82: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	58, // 83: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	70, // 84: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	71, // 85: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	49, // 86: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	60, // [60:87] is the sub-list for method output_type
+	33, // [33:60] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name
@@ -4094,7 +4250,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   60,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	StoreService_ListSessions_FullMethodName       = "/pushmesh.internal.v1.StoreService/ListSessions"
 	StoreService_GetSession_FullMethodName         = "/pushmesh.internal.v1.StoreService/GetSession"
 	StoreService_DeleteSession_FullMethodName      = "/pushmesh.internal.v1.StoreService/DeleteSession"
+	StoreService_AdoptSession_FullMethodName       = "/pushmesh.internal.v1.StoreService/AdoptSession"
 	StoreService_PutNamespace_FullMethodName       = "/pushmesh.internal.v1.StoreService/PutNamespace"
 	StoreService_ListNamespaces_FullMethodName     = "/pushmesh.internal.v1.StoreService/ListNamespaces"
 	StoreService_DeleteNamespace_FullMethodName    = "/pushmesh.internal.v1.StoreService/DeleteNamespace"
@@ -73,6 +74,8 @@ type StoreServiceClient interface {
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
+	// AdoptSession gives a session to another owner, whole or not at all.
+	AdoptSession(ctx context.Context, in *AdoptSessionRequest, opts ...grpc.CallOption) (*AdoptSessionResponse, error)
 	PutNamespace(ctx context.Context, in *PutNamespaceRequest, opts ...grpc.CallOption) (*PutNamespaceResponse, error)
 	// ListNamespaces answers with every policy and the version of the whole; unchanged: version alone.
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
@@ -213,6 +216,16 @@ func (c *storeServiceClient) DeleteSession(ctx context.Context, in *DeleteSessio
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteSessionResponse)
 	err := c.cc.Invoke(ctx, StoreService_DeleteSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) AdoptSession(ctx context.Context, in *AdoptSessionRequest, opts ...grpc.CallOption) (*AdoptSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdoptSessionResponse)
+	err := c.cc.Invoke(ctx, StoreService_AdoptSession_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -420,6 +433,8 @@ type StoreServiceServer interface {
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
+	// AdoptSession gives a session to another owner, whole or not at all.
+	AdoptSession(context.Context, *AdoptSessionRequest) (*AdoptSessionResponse, error)
 	PutNamespace(context.Context, *PutNamespaceRequest) (*PutNamespaceResponse, error)
 	// ListNamespaces answers with every policy and the version of the whole; unchanged: version alone.
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
@@ -483,6 +498,9 @@ func (UnimplementedStoreServiceServer) GetSession(context.Context, *GetSessionRe
 }
 func (UnimplementedStoreServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
+}
+func (UnimplementedStoreServiceServer) AdoptSession(context.Context, *AdoptSessionRequest) (*AdoptSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AdoptSession not implemented")
 }
 func (UnimplementedStoreServiceServer) PutNamespace(context.Context, *PutNamespaceRequest) (*PutNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutNamespace not implemented")
@@ -711,6 +729,24 @@ func _StoreService_DeleteSession_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).DeleteSession(ctx, req.(*DeleteSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_AdoptSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdoptSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).AdoptSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_AdoptSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).AdoptSession(ctx, req.(*AdoptSessionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1012,6 +1048,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteSession",
 			Handler:    _StoreService_DeleteSession_Handler,
+		},
+		{
+			MethodName: "AdoptSession",
+			Handler:    _StoreService_AdoptSession_Handler,
 		},
 		{
 			MethodName: "PutNamespace",

@@ -575,6 +575,131 @@ func (*SessionServiceDeleteResponse) Descriptor() ([]byte, []int) {
 	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
+type AdoptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Owner and name now.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Owner from now on: a user for "client:ID", and for "backend:ID" the same as user.
+	ToUser string `protobuf:"bytes,3,opt,name=to_user,json=toUser,proto3" json:"to_user,omitempty"`
+	// Empty: the name stays.
+	ToName string `protobuf:"bytes,4,opt,name=to_name,json=toName,proto3" json:"to_name,omitempty"`
+	// Only say whether it could be done.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_pushmesh_v1_session_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_session_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AdoptRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetToUser() string {
+	if x != nil {
+		return x.ToUser
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetToName() string {
+	if x != nil {
+		return x.ToName
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type AdoptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An earlier call did it: the session was the new owner's already.
+	Already       bool `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResponse) Reset() {
+	*x = AdoptResponse{}
+	mi := &file_pushmesh_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResponse) ProtoMessage() {}
+
+func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AdoptResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
 type DisconnectRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -589,7 +714,7 @@ type DisconnectRequest struct {
 
 func (x *DisconnectRequest) Reset() {
 	*x = DisconnectRequest{}
-	mi := &file_pushmesh_v1_session_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +726,7 @@ func (x *DisconnectRequest) String() string {
 func (*DisconnectRequest) ProtoMessage() {}
 
 func (x *DisconnectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_session_proto_msgTypes[8]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +739,7 @@ func (x *DisconnectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectRequest.ProtoReflect.Descriptor instead.
 func (*DisconnectRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DisconnectRequest) GetClientId() string {
@@ -654,7 +779,7 @@ type DisconnectResponse struct {
 
 func (x *DisconnectResponse) Reset() {
 	*x = DisconnectResponse{}
-	mi := &file_pushmesh_v1_session_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +791,7 @@ func (x *DisconnectResponse) String() string {
 func (*DisconnectResponse) ProtoMessage() {}
 
 func (x *DisconnectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_session_proto_msgTypes[9]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +804,7 @@ func (x *DisconnectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectResponse.ProtoReflect.Descriptor instead.
 func (*DisconnectResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DisconnectResponse) GetDisconnected() uint32 {
@@ -703,7 +828,7 @@ type SetProfileRequest struct {
 
 func (x *SetProfileRequest) Reset() {
 	*x = SetProfileRequest{}
-	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +840,7 @@ func (x *SetProfileRequest) String() string {
 func (*SetProfileRequest) ProtoMessage() {}
 
 func (x *SetProfileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_session_proto_msgTypes[10]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +853,7 @@ func (x *SetProfileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetProfileRequest.ProtoReflect.Descriptor instead.
 func (*SetProfileRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetProfileRequest) GetClientId() string {
@@ -769,7 +894,7 @@ type SetProfileResponse struct {
 
 func (x *SetProfileResponse) Reset() {
 	*x = SetProfileResponse{}
-	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +906,7 @@ func (x *SetProfileResponse) String() string {
 func (*SetProfileResponse) ProtoMessage() {}
 
 func (x *SetProfileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_session_proto_msgTypes[11]
+	mi := &file_pushmesh_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +919,7 @@ func (x *SetProfileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetProfileResponse.ProtoReflect.Descriptor instead.
 func (*SetProfileResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_pushmesh_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetProfileResponse) GetConnections() uint32 {
@@ -855,7 +980,15 @@ const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\x1bSessionServiceDeleteRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x1e\n" +
-	"\x1cSessionServiceDeleteResponse\"\x88\x01\n" +
+	"\x1cSessionServiceDeleteResponse\"\x81\x01\n" +
+	"\fAdoptRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
+	"\ato_user\x18\x03 \x01(\tR\x06toUser\x12\x17\n" +
+	"\ato_name\x18\x04 \x01(\tR\x06toName\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\")\n" +
+	"\rAdoptResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"\x88\x01\n" +
 	"\x11DisconnectRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12*\n" +
@@ -872,11 +1005,12 @@ const file_pushmesh_v1_session_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"6\n" +
 	"\x12SetProfileResponse\x12 \n" +
-	"\vconnections\x18\x01 \x01(\rR\vconnections2\xbc\x03\n" +
+	"\vconnections\x18\x01 \x01(\rR\vconnections2\xfc\x03\n" +
 	"\x0eSessionService\x12W\n" +
 	"\x04List\x12&.pushmesh.v1.SessionServiceListRequest\x1a'.pushmesh.v1.SessionServiceListResponse\x12T\n" +
 	"\x03Get\x12%.pushmesh.v1.SessionServiceGetRequest\x1a&.pushmesh.v1.SessionServiceGetResponse\x12]\n" +
-	"\x06Delete\x12(.pushmesh.v1.SessionServiceDeleteRequest\x1a).pushmesh.v1.SessionServiceDeleteResponse\x12M\n" +
+	"\x06Delete\x12(.pushmesh.v1.SessionServiceDeleteRequest\x1a).pushmesh.v1.SessionServiceDeleteResponse\x12>\n" +
+	"\x05Adopt\x12\x19.pushmesh.v1.AdoptRequest\x1a\x1a.pushmesh.v1.AdoptResponse\x12M\n" +
 	"\n" +
 	"Disconnect\x12\x1e.pushmesh.v1.DisconnectRequest\x1a\x1f.pushmesh.v1.DisconnectResponse\x12M\n" +
 	"\n" +
@@ -894,7 +1028,7 @@ func file_pushmesh_v1_session_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_session_proto_rawDescData
 }
 
-var file_pushmesh_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_pushmesh_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_pushmesh_v1_session_proto_goTypes = []any{
 	(*Session)(nil),                      // 0: pushmesh.v1.Session
 	(*Cursor)(nil),                       // 1: pushmesh.v1.Cursor
@@ -904,31 +1038,35 @@ var file_pushmesh_v1_session_proto_goTypes = []any{
 	(*SessionServiceGetResponse)(nil),    // 5: pushmesh.v1.SessionServiceGetResponse
 	(*SessionServiceDeleteRequest)(nil),  // 6: pushmesh.v1.SessionServiceDeleteRequest
 	(*SessionServiceDeleteResponse)(nil), // 7: pushmesh.v1.SessionServiceDeleteResponse
-	(*DisconnectRequest)(nil),            // 8: pushmesh.v1.DisconnectRequest
-	(*DisconnectResponse)(nil),           // 9: pushmesh.v1.DisconnectResponse
-	(*SetProfileRequest)(nil),            // 10: pushmesh.v1.SetProfileRequest
-	(*SetProfileResponse)(nil),           // 11: pushmesh.v1.SetProfileResponse
-	nil,                                  // 12: pushmesh.v1.SetProfileRequest.ProfileEntry
-	(wirev1.Code)(0),                     // 13: pushmesh.wire.v1.Code
+	(*AdoptRequest)(nil),                 // 8: pushmesh.v1.AdoptRequest
+	(*AdoptResponse)(nil),                // 9: pushmesh.v1.AdoptResponse
+	(*DisconnectRequest)(nil),            // 10: pushmesh.v1.DisconnectRequest
+	(*DisconnectResponse)(nil),           // 11: pushmesh.v1.DisconnectResponse
+	(*SetProfileRequest)(nil),            // 12: pushmesh.v1.SetProfileRequest
+	(*SetProfileResponse)(nil),           // 13: pushmesh.v1.SetProfileResponse
+	nil,                                  // 14: pushmesh.v1.SetProfileRequest.ProfileEntry
+	(wirev1.Code)(0),                     // 15: pushmesh.wire.v1.Code
 }
 var file_pushmesh_v1_session_proto_depIdxs = []int32{
 	1,  // 0: pushmesh.v1.Session.cursors:type_name -> pushmesh.v1.Cursor
 	0,  // 1: pushmesh.v1.SessionServiceListResponse.sessions:type_name -> pushmesh.v1.Session
 	0,  // 2: pushmesh.v1.SessionServiceGetResponse.session:type_name -> pushmesh.v1.Session
-	13, // 3: pushmesh.v1.DisconnectRequest.code:type_name -> pushmesh.wire.v1.Code
-	12, // 4: pushmesh.v1.SetProfileRequest.profile:type_name -> pushmesh.v1.SetProfileRequest.ProfileEntry
+	15, // 3: pushmesh.v1.DisconnectRequest.code:type_name -> pushmesh.wire.v1.Code
+	14, // 4: pushmesh.v1.SetProfileRequest.profile:type_name -> pushmesh.v1.SetProfileRequest.ProfileEntry
 	2,  // 5: pushmesh.v1.SessionService.List:input_type -> pushmesh.v1.SessionServiceListRequest
 	4,  // 6: pushmesh.v1.SessionService.Get:input_type -> pushmesh.v1.SessionServiceGetRequest
 	6,  // 7: pushmesh.v1.SessionService.Delete:input_type -> pushmesh.v1.SessionServiceDeleteRequest
-	8,  // 8: pushmesh.v1.SessionService.Disconnect:input_type -> pushmesh.v1.DisconnectRequest
-	10, // 9: pushmesh.v1.SessionService.SetProfile:input_type -> pushmesh.v1.SetProfileRequest
-	3,  // 10: pushmesh.v1.SessionService.List:output_type -> pushmesh.v1.SessionServiceListResponse
-	5,  // 11: pushmesh.v1.SessionService.Get:output_type -> pushmesh.v1.SessionServiceGetResponse
-	7,  // 12: pushmesh.v1.SessionService.Delete:output_type -> pushmesh.v1.SessionServiceDeleteResponse
-	9,  // 13: pushmesh.v1.SessionService.Disconnect:output_type -> pushmesh.v1.DisconnectResponse
-	11, // 14: pushmesh.v1.SessionService.SetProfile:output_type -> pushmesh.v1.SetProfileResponse
-	10, // [10:15] is the sub-list for method output_type
-	5,  // [5:10] is the sub-list for method input_type
+	8,  // 8: pushmesh.v1.SessionService.Adopt:input_type -> pushmesh.v1.AdoptRequest
+	10, // 9: pushmesh.v1.SessionService.Disconnect:input_type -> pushmesh.v1.DisconnectRequest
+	12, // 10: pushmesh.v1.SessionService.SetProfile:input_type -> pushmesh.v1.SetProfileRequest
+	3,  // 11: pushmesh.v1.SessionService.List:output_type -> pushmesh.v1.SessionServiceListResponse
+	5,  // 12: pushmesh.v1.SessionService.Get:output_type -> pushmesh.v1.SessionServiceGetResponse
+	7,  // 13: pushmesh.v1.SessionService.Delete:output_type -> pushmesh.v1.SessionServiceDeleteResponse
+	9,  // 14: pushmesh.v1.SessionService.Adopt:output_type -> pushmesh.v1.AdoptResponse
+	11, // 15: pushmesh.v1.SessionService.Disconnect:output_type -> pushmesh.v1.DisconnectResponse
+	13, // 16: pushmesh.v1.SessionService.SetProfile:output_type -> pushmesh.v1.SetProfileResponse
+	11, // [11:17] is the sub-list for method output_type
+	5,  // [5:11] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -945,7 +1083,7 @@ func file_pushmesh_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_session_proto_rawDesc), len(file_pushmesh_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	SessionService_List_FullMethodName       = "/pushmesh.v1.SessionService/List"
 	SessionService_Get_FullMethodName        = "/pushmesh.v1.SessionService/Get"
 	SessionService_Delete_FullMethodName     = "/pushmesh.v1.SessionService/Delete"
+	SessionService_Adopt_FullMethodName      = "/pushmesh.v1.SessionService/Adopt"
 	SessionService_Disconnect_FullMethodName = "/pushmesh.v1.SessionService/Disconnect"
 	SessionService_SetProfile_FullMethodName = "/pushmesh.v1.SessionService/SetProfile"
 )
@@ -35,6 +36,11 @@ type SessionServiceClient interface {
 	List(ctx context.Context, in *SessionServiceListRequest, opts ...grpc.CallOption) (*SessionServiceListResponse, error)
 	Get(ctx context.Context, in *SessionServiceGetRequest, opts ...grpc.CallOption) (*SessionServiceGetResponse, error)
 	Delete(ctx context.Context, in *SessionServiceDeleteRequest, opts ...grpc.CallOption) (*SessionServiceDeleteResponse, error)
+	// Adopt gives a session to another owner, whole or not at all: that of a client which had shown no token ("client:ID") to a user, or that of a backend
+	// ("backend:ID") to the same under another name. Its subscriptions, its positions, what is not ACKed and its dead letters go with it. A connection that
+	// has it ends with SESSION_TAKEN_OVER. NOT_FOUND: there is no such session. ALREADY_EXISTS: the new owner has one of that name; nothing has changed.
+	// Asked again after it was done, it says so.
+	Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*AdoptResponse, error)
 	// Disconnect closes connections by client_id or user, in the whole mesh: if both are given, those of either. The clients get the code and the
 	// reason. Without authentication the user of a client is "client:" and its id, as in Session.
 	Disconnect(ctx context.Context, in *DisconnectRequest, opts ...grpc.CallOption) (*DisconnectResponse, error)
@@ -81,6 +87,16 @@ func (c *sessionServiceClient) Delete(ctx context.Context, in *SessionServiceDel
 	return out, nil
 }
 
+func (c *sessionServiceClient) Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*AdoptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdoptResponse)
+	err := c.cc.Invoke(ctx, SessionService_Adopt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) Disconnect(ctx context.Context, in *DisconnectRequest, opts ...grpc.CallOption) (*DisconnectResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DisconnectResponse)
@@ -110,6 +126,11 @@ type SessionServiceServer interface {
 	List(context.Context, *SessionServiceListRequest) (*SessionServiceListResponse, error)
 	Get(context.Context, *SessionServiceGetRequest) (*SessionServiceGetResponse, error)
 	Delete(context.Context, *SessionServiceDeleteRequest) (*SessionServiceDeleteResponse, error)
+	// Adopt gives a session to another owner, whole or not at all: that of a client which had shown no token ("client:ID") to a user, or that of a backend
+	// ("backend:ID") to the same under another name. Its subscriptions, its positions, what is not ACKed and its dead letters go with it. A connection that
+	// has it ends with SESSION_TAKEN_OVER. NOT_FOUND: there is no such session. ALREADY_EXISTS: the new owner has one of that name; nothing has changed.
+	// Asked again after it was done, it says so.
+	Adopt(context.Context, *AdoptRequest) (*AdoptResponse, error)
 	// Disconnect closes connections by client_id or user, in the whole mesh: if both are given, those of either. The clients get the code and the
 	// reason. Without authentication the user of a client is "client:" and its id, as in Session.
 	Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error)
@@ -134,6 +155,9 @@ func (UnimplementedSessionServiceServer) Get(context.Context, *SessionServiceGet
 }
 func (UnimplementedSessionServiceServer) Delete(context.Context, *SessionServiceDeleteRequest) (*SessionServiceDeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
+}
+func (UnimplementedSessionServiceServer) Adopt(context.Context, *AdoptRequest) (*AdoptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Adopt not implemented")
 }
 func (UnimplementedSessionServiceServer) Disconnect(context.Context, *DisconnectRequest) (*DisconnectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Disconnect not implemented")
@@ -216,6 +240,24 @@ func _SessionService_Delete_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_Adopt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdoptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).Adopt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_Adopt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).Adopt(ctx, req.(*AdoptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_Disconnect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DisconnectRequest)
 	if err := dec(in); err != nil {
@@ -270,6 +312,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Delete",
 			Handler:    _SessionService_Delete_Handler,
+		},
+		{
+			MethodName: "Adopt",
+			Handler:    _SessionService_Adopt_Handler,
 		},
 		{
 			MethodName: "Disconnect",

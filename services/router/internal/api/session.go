@@ -21,6 +21,7 @@ type SessionStore interface {
 	AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error)
 	GetSession(ctx context.Context, req *meshv1.GetSessionRequest) (*meshv1.GetSessionResponse, error)
 	DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRequest) (*meshv1.DeleteSessionResponse, error)
+	AdoptSession(ctx context.Context, req *meshv1.AdoptSessionRequest) (*meshv1.AdoptSessionResponse, error)
 	Heads(ctx context.Context, topics, filters []string, limit uint32) ([]*meshv1.Head, error)
 }
 
@@ -145,7 +146,7 @@ func (s *Session) Delete(ctx context.Context, req *pushmeshv1.SessionServiceDele
 	}
 	audit.After(ctx, nil)
 	if bus.CheckID(deleted.GetEdge()) == nil {
-		s.tellDeleted(ctx, deleted.GetEdge(), &meshv1.YieldSession{
+		s.tellVoid(ctx, deleted.GetEdge(), &meshv1.YieldSession{
 			User: req.GetUser(), Name: req.GetName(), Generation: deleted.GetGeneration() + 1, Code: wirev1.Code_CODE_NOT_FOUND,
 		})
 	}
@@ -170,13 +171,14 @@ func (s *Session) tellBefore(ctx context.Context, user, name string) {
 	}
 }
 
-// deletedTries is how often an edge that does not answer is told that a session was deleted.
-const deletedTries = 3
+// voidTries is how often an edge that does not answer is told that a session was deleted, or is
+// another owner's.
+const voidTries = 3
 
-// tellDeleted tells the edge that held a session that it is gone. The session is deleted whatever
-// becomes of that.
-func (s *Session) tellDeleted(ctx context.Context, edge string, y *meshv1.YieldSession) {
-	for range deletedTries {
+// tellVoid tells the edge that held a session that its hold is void. So it is whatever becomes of
+// that.
+func (s *Session) tellVoid(ctx context.Context, edge string, y *meshv1.YieldSession) {
+	for range voidTries {
 		once, cancel := context.WithTimeout(ctx, askTimeout)
 		_, err := askEdge(once, s.via, edge, &meshv1.EdgeRequest{Request: &meshv1.EdgeRequest_Yield{Yield: y}})
 		cancel()

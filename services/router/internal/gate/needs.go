@@ -122,6 +122,9 @@ var needs = map[string]need{
 	"pushmesh.v1.SessionService/Delete": {about: get(func(m *pb.SessionServiceDeleteRequest) string {
 		return fmt.Sprintf("user %q, session %q", m.GetUser(), m.GetName())
 	})},
+	"pushmesh.v1.SessionService/Adopt": {about: get(func(m *pb.AdoptRequest) string {
+		return fmt.Sprintf("user %q, session %q, to user %q, session %q, dry run %t", m.GetUser(), m.GetName(), m.GetToUser(), m.GetToName(), m.GetDryRun())
+	})},
 	"pushmesh.v1.SessionService/Disconnect": {about: get(func(m *pb.DisconnectRequest) string { return user(m.GetClientId(), m.GetUser()) })},
 	"pushmesh.v1.SessionService/SetProfile": {about: get(func(m *pb.SetProfileRequest) string { return user(m.GetClientId(), m.GetUser()) })},
 

@@ -12,6 +12,8 @@ var (
 	ErrLost = errors.New("ownership lost")
 	// ErrNotFound: no such session, namespace.
 	ErrNotFound = errors.New("not found")
+	// ErrExists: what would be made is there already.
+	ErrExists = errors.New("already exists")
 	// ErrConflict: what is there forbids it.
 	ErrConflict = errors.New("conflict")
 )

@@ -41,6 +41,12 @@ type Sessions interface {
 	// DeleteSession with everything of it except its dead letters; ErrNotFound. It answers which
 	// edge held it ("": none), and its last generation.
 	DeleteSession(ctx context.Context, user, name string) (edge string, generation uint64, err error)
+	// AdoptSession gives a session to another owner in one transaction: filters, cursors, dead
+	// letters (but for those that the new owner has already) and TTL, which begins anew.
+	// ErrNotFound; ErrExists where the new owner has a session of that name. Its holder's writes
+	// are refused from then on, also where it fails after it began: then whoever attaches next goes
+	// on.
+	AdoptSession(ctx context.Context, a Adoption, now uint64) (Adopted, error)
 	// ExpireSessions deletes up to limit detached sessions whose time is over, and names them.
 	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []SessionKey, err error)
 	// SessionEdges names the edges that hold any session.
@@ -61,6 +67,19 @@ type SessionQuery struct {
 
 // SessionKey names a session.
 type SessionKey struct{ User, Name string }
+
+// Adoption is a session that gets another owner.
+type Adoption struct {
+	From, To SessionKey
+	DryRun   bool // nothing changes
+}
+
+// Adopted is what AdoptSession did.
+type Adopted struct {
+	Edge       string // which held it; "": none
+	Generation uint64 // holds of From under older ones are over
+	Already    bool   // an earlier call did it
+}
 
 // Fold says how much FoldCursors does.
 type Fold int

@@ -99,6 +99,8 @@ func (s *Service) refused(ctx context.Context, doing string, err error) error {
 		return known
 	case errors.Is(err, backend.ErrNotFound):
 		return code.New(wirev1.Code_CODE_NOT_FOUND, err.Error())
+	case errors.Is(err, backend.ErrExists):
+		return code.New(wirev1.Code_CODE_ALREADY_EXISTS, err.Error())
 	case errors.Is(err, backend.ErrConflict):
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	case ctx.Err() != nil:

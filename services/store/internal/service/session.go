@@ -130,6 +130,33 @@ func (s *Service) DeleteSession(ctx context.Context, req *meshv1.DeleteSessionRe
 	return &meshv1.DeleteSessionResponse{Edge: edge, Generation: generation}, nil
 }
 
+// AdoptSession gives a session to another owner. The shard of the new owner's session may be
+// another store's: what is there decides, and that is the database's to say.
+func (s *Service) AdoptSession(ctx context.Context, req *meshv1.AdoptSessionRequest) (*meshv1.AdoptSessionResponse, error) {
+	if err := s.session(req.GetUser(), req.GetName()); err != nil {
+		return nil, err
+	}
+	if req.GetToUser() == "" || req.GetToName() == "" || len(req.GetToUser()) > maxName || len(req.GetToName()) > maxName {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "to_user and to_name of a session must have 1 to 255 bytes")
+	}
+	a := backend.Adoption{
+		From:   backend.SessionKey{User: req.GetUser(), Name: req.GetName()},
+		To:     backend.SessionKey{User: req.GetToUser(), Name: req.GetToName()},
+		DryRun: req.GetDryRun(),
+	}
+	if a.From == a.To || a.From.User == backend.GroupUser || a.To.User == backend.GroupUser {
+		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "a session can't be given to its own owner under its own name, and those of groups can't be given away")
+	}
+	if err := s.cfg.Log.Sure(ctx, topic.SessionShard(a.From.User, a.From.Name)); err != nil {
+		return nil, err
+	}
+	done, err := s.cfg.Backend.AdoptSession(ctx, a, s.now())
+	if err != nil {
+		return nil, s.refused(ctx, "adopt session", err)
+	}
+	return &meshv1.AdoptSessionResponse{Edge: done.Edge, Generation: done.Generation, Already: done.Already}, nil
+}
+
 // ListDeadLetters of every shard.
 func (s *Service) ListDeadLetters(ctx context.Context, req *meshv1.ListDeadLettersRequest) (*meshv1.ListDeadLettersResponse, error) {
 	if f := req.GetFilter(); f != "" {

@@ -174,6 +174,9 @@ func SQLState(err error) string {
 // LockNotAvailable is lock_not_available: lock_timeout passed, or a lock was not to be waited for.
 const LockNotAvailable = "55P03"
 
+// UniqueViolation is unique_violation: a row with that key is there already.
+const UniqueViolation = "23505"
+
 // Querier is a connection, of the pool or not, or a transaction.
 type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)

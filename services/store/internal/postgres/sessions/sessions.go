@@ -64,14 +64,16 @@ type session struct {
 	born       uint64 // its first generation
 	origin     string
 	used       bool // a filter or cursor was written once
+	// adopted is whose it was before; empty: it always was its owner's.
+	adopted sessionKey
 }
 
-const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, born, origin, used `
+const sessionColumns = ` user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, born, origin, used, adopted_user, adopted_name `
 
 func scanSession(row pgx.CollectableRow) (*session, error) {
 	var generation, connection, attached, expires, ttl, born int64
 	s := &session{}
-	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl, &born, &s.origin, &s.used)
+	err := row.Scan(&s.user, &s.name, &generation, &s.edge, &connection, &attached, &expires, &ttl, &born, &s.origin, &s.used, &s.adopted.user, &s.adopted.name)
 	s.generation, s.connection, s.attachedAt = uint64(generation), uint64(connection), uint64(attached)
 	s.expiresAt, s.ttl, s.born = uint64(expires), uint64(ttl), uint64(born)
 	return s, err
@@ -156,14 +158,16 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quo
 	// A new session's first generation is the time, so that it is above that of a deleted one of
 	// this name.
 	generation = max(now, s.generation+1)
-	born, origin, used := s.born, s.origin, s.used
+	born, origin, used, adopted := s.born, s.origin, s.used, s.adopted
 	if s.over(now) {
-		born, origin, used = generation, req.GetOrigin(), false
+		born, origin, used, adopted = generation, req.GetOrigin(), false, sessionKey{}
 	}
 	if _, err := tx.Exec(ctx, `
-		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8, origin = $9, used = $10
+		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8, origin = $9, used = $10,
+			adopted_user = $11, adopted_name = $12
 		WHERE user_id = $1 AND name = $2`,
-		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born), origin, used); err != nil {
+		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born), origin, used,
+		adopted.user, adopted.name); err != nil {
 		return nil, 0, err
 	}
 	if s.over(now) {

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+)
+
+// An adoption that is interrupted at any statement, in every way, leaves the session whole with one
+// owner, and is done by asking again.
+func TestAdoptionsInterrupted(t *testing.T) {
+	t.Parallel()
+	wire := &pgtest.Wire{}
+	url := pgtest.URL(t)
+	d := openWith(t, Config{URL: url, Dial: wire.Dial, Patience: backendtest.Patience})
+	whole := open(t, url)
+	need(t, whole.MakeSlices(t.Context(), now()))
+	a := backend.Adoption{From: backend.SessionKey{User: "u", Name: "s"}, To: backend.SessionKey{User: "ann", Name: "s"}}
+	has := func(k backend.SessionKey) bool {
+		t.Helper()
+		peek, err := whole.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: k.User, Name: k.Name, Peek: true}, backend.Quota{}, now())
+		need(t, err)
+		letters, err := whole.ListDeadLetters(t.Context(), "", 0, 9)
+		need(t, err)
+		mine := len(letters) == 1 && letters[0].GetUser() == k.User
+		if !peek.GetResumed() {
+			if mine {
+				t.Errorf("%v has a dead letter, and no session", k)
+			}
+			return false
+		}
+		if c := peek.GetCursors(); !mine || len(c) != 1 || c[0].GetFloor() != 7 || !slices.Equal(peek.GetFilters(), []string{"x"}) {
+			t.Errorf("%v has %v, its letter: %v", k, peek, mine)
+		}
+		return true
+	}
+	statements := 0
+	// who hears nothing waits for as long as its patience
+	for _, fate := range []pgtest.Fate{pgtest.Refused, pgtest.Unsent, pgtest.Unanswered} {
+		for n, met := 1, true; met; n++ {
+			begun, err := whole.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: "e", Origin: "192.0.2.1"}, backend.Quota{}, now())
+			need(t, err)
+			_, err = whole.WriteCursors(t.Context(), []*meshv1.SessionWrite{{
+				User: "u", Name: "s", Generation: begun.GetGeneration(), Cursors: []*meshv1.SessionCursor{{Topic: "x", Floor: 7}}, AddFilters: []string{"x"},
+				DeadLetters: []*meshv1.DeadLetter{{User: "u", Session: "s", Topic: "x", Seq: 1}},
+			}}, now())
+			need(t, err)
+			met = false
+			sent := 0
+			wire.Judge(func(pgtest.Statement) pgtest.Fate {
+				if sent++; sent != n {
+					return pgtest.Pass
+				}
+				met = true
+				return fate
+			})
+			_, failed := d.AdoptSession(t.Context(), a, now())
+			wire.Judge(nil)
+			before, after := has(a.From), has(a.To)
+			if before == after || failed == nil && before {
+				t.Errorf("statement %d %s: %v; the old owner has it: %v, the new one: %v", n, fate, failed, before, after)
+			}
+			done, err := d.AdoptSession(t.Context(), a, now())
+			need(t, err)
+			if done.Already != after || has(a.From) || !has(a.To) {
+				t.Errorf("statement %d %s, again: %+v", n, fate, done)
+			}
+			_, _, err = whole.DeleteSession(t.Context(), "ann", "s")
+			need(t, err)
+			letters, err := whole.ListDeadLetters(t.Context(), "", 0, 9)
+			need(t, err)
+			_, err = whole.DiscardDeadLetters(t.Context(), []uint64{letters[0].GetId()})
+			need(t, err)
+			statements = n
+		}
+	}
+	if statements < 6 {
+		t.Errorf("an adoption has %d statements", statements)
+	}
+	if n := pgtest.Exec(t, url, `SELECT FROM pushmesh.session_count WHERE origin <> ''`); n != 0 {
+		t.Errorf("%d counts of addresses are left of sessions that are gone", n)
+	}
+}
