@@ -22,6 +22,7 @@ import (
 type Command struct {
 	List       list               `cmd:"" help:"Show durable sessions and what they keep, by name, size, user or address."`
 	Delete     remove             `cmd:"" help:"Delete one durable session, or all of a user or an address."`
+	Adopt      adopt              `cmd:"" help:"Give sessions of clients without tokens to users."`
 	SetProfile ranking.SetProfile `cmd:"" name:"set-profile" help:"Replace the profile that messages are ranked for, of a client's or a user's connections."`
 }
 
