@@ -85,6 +85,7 @@ func TestWhatRecordsSay(t *testing.T) {
 	}
 	m.log.mu.Lock()
 	m.log.sessions["ann/s"] = &pushmeshv1.Session{User: "ann", Name: "s", Generation: 3}
+	m.log.sessions["client:phone/s"] = &pushmeshv1.Session{User: "client:phone", Name: "s"}
 	m.log.mu.Unlock()
 	if err := errors.Join(model(), model(), place("rolling", time.Hour, rolling)(), place("orders", time.Hour, nil)()); err != nil {
 		t.Fatal(err)
@@ -111,6 +112,10 @@ func TestWhatRecordsSay(t *testing.T) {
 			_, err := rank.DeleteModel(ctx, &pushmeshv1.DeleteModelRequest{Name: "ctr", Version: 3})
 			return err
 		}, `"version":"3"`, "null"},
+		{"SessionService/Adopt", func() error {
+			_, err := sessions.Adopt(ctx, &pushmeshv1.AdoptRequest{User: "client:phone", Name: "s", ToUser: "ann", ToName: "t"})
+			return err
+		}, `"user":"client:phone"`, `{"name":"t","user":"ann"}`},
 		{"SessionService/Delete", func() error {
 			_, err := sessions.Delete(ctx, &pushmeshv1.SessionServiceDeleteRequest{User: "ann", Name: "s"})
 			return err

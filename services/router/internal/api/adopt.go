@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // Who has proven nothing; sessions of such users may be given away.
@@ -50,6 +51,8 @@ func (s *Session) Adopt(ctx context.Context, req *pushmeshv1.AdoptRequest) (*pus
 	if err != nil {
 		return nil, code.From(err)
 	}
+	audit.Before(ctx, map[string]any{"user": ask.GetUser(), "name": ask.GetName()})
+	audit.After(ctx, map[string]any{"user": ask.GetToUser(), "name": ask.GetToName()})
 	if bus.CheckID(done.GetEdge()) == nil {
 		s.tellVoid(ctx, done.GetEdge(), yielding(ask, done.GetGeneration()).GetYield())
 	}
