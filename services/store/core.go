@@ -181,7 +181,7 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 		return sqlite.Open(ctx, path)
 	}
 	home := postgres.Config{
-		URL: c.settings.DB, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
+		URL: c.settings.DB, OwnerURL: c.settings.DBOwner, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
 		Fold: c.settings.DBFold, Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
 	}
 	if len(c.settings.ShardDBs) == 0 {

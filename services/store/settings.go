@@ -29,6 +29,8 @@ type Settings struct {
 	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
 	NATS            string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	DB              string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
+	DBOwner         string            `name:"db-owner" help:"URL of the same database for the role that owns its schema: it migrates, and grants the role of --db what a store needs. Default: the role of --db owns the schema, or another store or --migrate-only has migrated." see:"roles"`
+	MigrateOnly     bool              `help:"Bring the schema of --db up to date, and end." see:"roles"`
 	ShardDBs        map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
 	Writers         int               `help:"Connections that append side by side, beside those of the pool; 0: 2 for Postgres, 1 for SQLite." default:"0"`
 	DBMinConns      int               `name:"db-min-conns" help:"Connections of the Postgres pool that are kept open." default:"2"`
@@ -124,10 +126,11 @@ func (s *Settings) Check() error {
 		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
 		settings.Range("address-sessions", d.AddressSessions, 0, 1<<40),
 		settings.Range("max-session-ttl", d.MaxSessionTTL.Hours(), 1.0/60, 366*24),
-		d.CheckTiers(),
-		d.CheckNATS(),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
+	}
+	if !d.MigrateOnly { // it talks to the database alone
+		errs = append(errs, d.CheckTiers(), d.CheckNATS())
 	}
 	errs = append(errs, d.checkShardDBs()...)
 	_, err := outbound.ParseAllow(d.OutboundAllow)
@@ -149,7 +152,21 @@ func (s *Settings) Check() error {
 	case d.Writers != 1:
 		errs = append(errs, errors.New("--writers must be 1 for SQLite: it has one writer"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.checkOwner())...)
+}
+
+func (s Settings) checkOwner() error {
+	switch {
+	case s.DBOwner == "" && !s.MigrateOnly:
+		return nil
+	case !s.postgres():
+		return errors.New("--db-owner and --migrate-only need Postgres as --db")
+	case s.DBOwner != "" && !(Settings{DB: s.DBOwner}).postgres():
+		return errors.New("--db-owner must be postgres://…") // it may hold a password: not shown
+	case len(s.ShardDBs) > 0:
+		return errors.New("--db-owner and --migrate-only are about --db alone: without --shard-db, run --migrate-only for each database, and then stores without --db-owner")
+	}
+	return nil
 }
 
 // databaseName is what the map of shards, metrics and messages call a database.

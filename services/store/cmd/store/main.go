@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
+	"syscall"
 
 	"github.com/pushmesh/pushmesh/internal/ballast"
 	"github.com/pushmesh/pushmesh/internal/cores"
@@ -31,6 +33,11 @@ func run(ctx context.Context, args []string) error {
 	var s store.Settings
 	if err := settings.Parse(&s, "store", "Persists durable messages, sessions, policies and dead letters.", args, os.Stdout); err != nil {
 		return err
+	}
+	if s.MigrateOnly {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return store.Migrate(ctx, s)
 	}
 	cores.Spare(cores.Usable()) // callers may make every core busy
 	st, err := store.New(ctx, s)

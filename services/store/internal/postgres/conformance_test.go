@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"log/slog"
+	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -31,16 +32,29 @@ func openWith(t *testing.T, cfg Config) *DB {
 	return d
 }
 
+// It works as a role that may change no schema; that of one that owns it is most other tests'.
 func TestConformance(t *testing.T) {
-	migrated := pgtest.URL(t)
-	need(t, open(t, migrated).Close())
+	owner := pgtest.URL(t)
+	role := pgtest.Another(t, owner)
+	need(t, openWith(t, Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience}).Close())
 	backendtest.Run(t, func(t *testing.T) backendtest.Database {
-		url := pgtest.Copy(t, migrated)
+		url := at(t, role, pgtest.Copy(t, owner))
 		return func(t *testing.T) backend.Backend {
 			t.Helper()
 			return former{open(t, url), url}
 		}
 	})
+}
+
+// at is a URL in the database of another one.
+func at(t *testing.T, role, database string) string {
+	t.Helper()
+	u, err := url.Parse(role)
+	need(t, err)
+	other, err := url.Parse(database)
+	need(t, err)
+	u.Path = other.Path
+	return u.String()
 }
 
 // former is a backendtest.Former.

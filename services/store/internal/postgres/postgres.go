@@ -74,5 +74,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}, nil
 }
 
+// Migrate is server.Migrate.
+func Migrate(ctx context.Context, cfg Config) error { return server.Migrate(ctx, cfg) }
+
 // Close ends every writer and the pool.
 func (d *DB) Close() error { return errors.Join(d.Sessions.Close(), d.Server.Close()) }

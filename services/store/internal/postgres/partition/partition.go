@@ -51,20 +51,6 @@ type slice struct {
 // name of the partition says its table and its start.
 func (s slice) name() string { return s.table + "_" + strconv.FormatUint(s.Start, 10) }
 
-// storage is how a partition lies on the disk. Runs of up to a page stay in their row: through
-// TOAST, in pieces of 2 KB with an index of their own, they would cost a tenth more (package
-// shardlog keeps runs of small messages below a page).
-func (s slice) storage() string {
-	switch {
-	case strings.HasPrefix(s.table, "log_"):
-		return " WITH (toast_tuple_target = 8160)"
-	case s.table == CursorPages.table || s.table == Checkpoints.table:
-		// nothing dies in it, and it soon goes as a whole
-		return " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)"
-	}
-	return ""
-}
-
 func batchSlice(at uint64) backend.Slice {
 	w := uint64(batchWidth.Microseconds())
 	return backend.Slice{Start: at - at%w, End: at - at%w + w}
@@ -153,9 +139,7 @@ func lockSlices(ctx context.Context, tx pgx.Tx) (map[string]state, error) {
 }
 
 func makeSlice(ctx context.Context, tx pgx.Tx, s slice) error {
-	sql := fmt.Sprintf(`CREATE TABLE pushmesh.%[1]s (LIKE pushmesh.%[2]s INCLUDING ALL)%[5]s;
-		ALTER TABLE pushmesh.%[2]s ATTACH PARTITION pushmesh.%[1]s FOR VALUES FROM (%[3]d) TO (%[4]d)`, s.name(), s.table, s.Start, s.End, s.storage())
-	if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := tx.Exec(ctx, `SELECT pushmesh.make_slice($1, $2, $3)`, s.table, int64(s.Start), int64(s.End)); err != nil {
 		return fmt.Errorf("postgres: make slice %s: %w", s.name(), err)
 	}
 	return nil
@@ -253,13 +237,13 @@ func (p *Partitions) DropSlices(ctx context.Context, now uint64) (dropped int, e
 	err = p.server.Do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, dropAllTimeout)
 		defer cancel()
-		dropped, err = dropSlices(ctx, conn.Conn(), now)
+		dropped, err = dropSlices(ctx, conn.Conn(), now, p.server.Owns())
 		return err
 	})
 	return dropped, err
 }
 
-func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, err error) {
+func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64, owner bool) (dropped int, err error) {
 	var mine bool
 	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, $2)`, int32(sliceLock), int32(dropping)).Scan(&mine); err != nil || !mine {
 		return 0, err // another store is at it
@@ -282,7 +266,7 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, e
 	if err != nil {
 		return 0, err
 	}
-	r := dropper{conn: conn, now: now, voided: void, blocked: map[string]bool{}}
+	r := dropper{conn: conn, owner: owner, now: now, voided: void, blocked: map[string]bool{}}
 	for name, st := range all {
 		if st == detaching {
 			if err := r.drop(ctx, name, st); err != nil {
@@ -303,10 +287,12 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64) (dropped int, e
 // dropper is one round.
 type dropper struct {
 	conn    *pgx.Conn
+	owner   bool // of the tables; who is not has functions that do less at a time
 	now     uint64
 	voided  map[string]uint64
 	dropped int
-	// tables with a detachment that can't be ended now: they allow no second one
+	// tables with a detachment that can't be ended now, which allow no second one, or that can't
+	// begin one
 	blocked map[string]bool
 }
 
@@ -314,6 +300,9 @@ func (r *dropper) drop(ctx context.Context, name string, st state) error {
 	s, yes := over(name, r.now, r.voided)
 	if !yes || st != detached && r.blocked[s.table] {
 		return nil
+	}
+	if !r.owner {
+		return r.dropByFunction(ctx, s.table, name)
 	}
 	if s.table == "scheduled" { // what is due late, since its shard has no owner, holds its slice
 		var waits bool
@@ -342,6 +331,61 @@ func (r *dropper) drop(ctx context.Context, name string, st state) error {
 		r.dropped++
 	}
 	return nil
+}
+
+// dropByFunction leaves what can't be had at once, and scheduled messages that are due late. A
+// detachment that is not concurrent holds appends up while it waits for readers: where one takes
+// long it is not begun.
+func (r *dropper) dropByFunction(ctx context.Context, table, name string) error {
+	if _, asked := r.blocked[table]; !asked {
+		busy, err := readLong(ctx, r.conn, table)
+		if err != nil {
+			return fmt.Errorf("postgres: readers of %s: %w", table, err)
+		}
+		r.blocked[table] = busy
+	}
+	if r.blocked[table] {
+		return nil
+	}
+	for _, step := range []string{`SELECT pushmesh.detach_slice($1)`, `SELECT true FROM pushmesh.drop_slice($1)`} {
+		var done bool
+		err := r.conn.QueryRow(ctx, step, name).Scan(&done)
+		if server.SQLState(err) == server.LockNotAvailable {
+			r.blocked[table] = true
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("postgres: drop %s: %w", name, err)
+		}
+		if !done {
+			return nil
+		}
+	}
+	r.dropped++
+	return nil
+}
+
+// longRead is how long a transaction uses a table before it counts as one that reads long. Commits
+// take less.
+const longRead = 200 * time.Millisecond
+
+// readLong reports whether a transaction that uses a table goes on using it.
+func readLong(ctx context.Context, conn *pgx.Conn, table string) (busy bool, err error) {
+	const users = `SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}') FROM pg_locks
+		WHERE locktype = 'relation' AND relation = to_regclass($1) AND granted AND pid <> pg_backend_pid()`
+	var before, still []string
+	if err := conn.QueryRow(ctx, users, "pushmesh."+table).Scan(&before); err != nil || len(before) == 0 {
+		return false, err
+	}
+	pause := time.NewTimer(longRead)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	err = conn.QueryRow(ctx, users, "pushmesh."+table).Scan(&still)
+	return slices.ContainsFunc(still, func(v string) bool { return slices.Contains(before, v) }), err
 }
 
 // gently runs a statement that gives up where a lock is held too long: false.

@@ -42,6 +42,9 @@ type Config struct {
 	// URL is a postgres:// one. A pooler in transaction mode in between is refused: locks belong to
 	// connections.
 	URL string
+	// OwnerURL is that of the role that migrates, and grants the one of URL what it needs; "": that
+	// is URL's own.
+	OwnerURL string
 	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was
 	// acknowledged.
 	AllowNoFsync bool
@@ -71,6 +74,7 @@ type Server struct {
 	Gate   *dbgate.Gate
 	conns  *pgx.ConnConfig // what each connection is made with, by session
 	pooled bool            // a pooler in session mode is in between; set by Open
+	owns   bool            // the role owns the schema; set by Open
 	// committed is when the last commit succeeded, in microseconds.
 	committed atomic.Int64
 	full      atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
@@ -108,6 +112,18 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Migrate brings the schema of a database up to date, with what the role of cfg.URL may do to it.
+func Migrate(ctx context.Context, cfg Config) error {
+	s, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// Owns reports whether the role owns the schema.
+func (s *Server) Owns() bool { return s.owns }
+
 // prepare checks and migrates, trying again while there is no server.
 func (s *Server) prepare(ctx context.Context) error {
 	retry := time.NewTicker(500 * time.Millisecond)
@@ -115,7 +131,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	for {
 		err := s.check(ctx)
 		if err == nil {
-			err = migrate(ctx, s.session(s.fresh()), s.Config.Log)
+			err = s.upToDate(ctx)
 		}
 		if err == nil || !Unreachable(err) {
 			return err
