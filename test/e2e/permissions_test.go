@@ -130,7 +130,10 @@ func TestEveryVerbOfEverybodyOnEverything(t *testing.T) {
 		"nobody, where none need":      {acceptingEdge, "", nil},
 		"nobody, where all may":        {openEdge, "", nil},
 	} {
-		t.Run(name, func(t *testing.T) { s.asksForAll(t, m, is, filters, topics) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s.asksForAll(t, m, is, filters, topics)
+		})
 	}
 }
 
