@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/claimclient"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/computeclient"
+	"github.com/pushmesh/pushmesh/internal/decisions"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
@@ -37,6 +38,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/refusals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims/handover"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
@@ -158,6 +160,7 @@ func (e *Edge) assemble() error {
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
+	refused := refusals.New(decisions.New("pushmesh_edge_decisions_suppressed_total", s.AuditDecisions, tel.Log, tel.Registry))
 	loops, err := loop.NewAll(loop.Config{
 		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
 		Kept: kept.Config{
@@ -167,7 +170,7 @@ func (e *Edge) assemble() error {
 		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Principals: who,
-		Events: tell.Rings(), Handshakes: e.handshakes,
+		Events: tell.Rings(), Refusals: refused, Handshakes: e.handshakes,
 		PolicyFor: func(topic string) *policy.Policy { return e.policies.Table().For(topic) },
 		Unknown:   func() *code.Error { return e.policies.Table().Known() },
 		Clock:     e.clock.At,
@@ -210,6 +213,7 @@ func (e *Edge) assemble() error {
 	e.stack.Add("ranker", e.ranker)
 	e.stack.Add("claims client", e.claimers)
 	e.stack.Add("claims", e.claims)
+	e.stack.Add("decisions", refused)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
 	}

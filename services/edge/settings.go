@@ -95,6 +95,7 @@ type Settings struct {
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
+	AuditDecisions        float64       `zero:"keep" help:"Share of what is refused to clients for who they are (FORBIDDEN, UNAUTHENTICATED) that is logged, 0 to 1, with the rule; 100 a second at most." default:"0" see:"identity.md#decisions"`
 	LogLevel              string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	TraceRatio            float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace                 time.Duration `help:"How long a planned stop may take." default:"15s"`
@@ -180,6 +181,7 @@ func (s *Settings) Check() error {
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		d.CheckTiers(),
 		d.CheckNATS(),
+		settings.Range("audit-decisions", d.AuditDecisions, 0, 1),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),
 		settings.Range("drain-pace", d.DrainPace, 1, 10_000_000),

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pushmesh/pushmesh/internal/decisions"
 	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
-	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 	"github.com/pushmesh/pushmesh/services/router/internal/gate"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 )
@@ -18,7 +18,7 @@ import (
 func (r *Router) identify(tel *telemetry.Telemetry) (gate.Config, error) {
 	s := r.settings
 	cfg := gate.Config{
-		Caller: publish.Caller, Decisions: audit.NewDecisions(s.AuditDecisions, tel.Log, tel.Registry), Log: tel.Log, Registry: tel.Registry,
+		Caller: publish.Caller, Decisions: decisions.New("pushmesh_router_decisions_suppressed_total", s.AuditDecisions, tel.Log, tel.Registry), Log: tel.Log, Registry: tel.Registry,
 	}
 	if s.Backends != "" {
 		var issuers []token.Issuer

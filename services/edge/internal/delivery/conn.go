@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
@@ -55,21 +56,19 @@ func (h *Hub) failErr(c *state.Conn, err error) {
 	}
 	e := code.From(err)
 	c.Out.KeepAnswers()
-	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
-		Code: e.Code, Message: e.Message, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
-	})
+	h.rooms.report.Refused(h.handle(c), "connection", e)
+	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, native.Refusal(0, e))
 	h.close(c, e.Code, e.Message)
 }
 
 // refuse answers a request with an Error; the connection goes on. A request with id 0 is answered
 // by nothing, and counted alone.
 func (h *Hub) refuse(c *state.Conn, ref uint32, e *code.Error) {
+	h.rooms.report.Refused(h.handle(c), "request", e)
 	if h.stats.Refused.Add(e.Code, 1); ref == 0 {
 		return
 	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
-		Code: e.Code, Message: e.Message, Ref: ref, RetryAfterMs: uint32(e.RetryAfter.Milliseconds()),
-	})
+	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, native.Refusal(ref, e))
 }
 
 // close begins the end: what is queued goes out, and the teardown begins.

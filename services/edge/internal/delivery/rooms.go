@@ -41,7 +41,7 @@ func newRooms(h *Hub) rooms {
 		}),
 		admin:      &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
 		departure:  departure.New(p, &h.rooms.jobs),
-		report:     report.New(p, h.cfg.Events),
+		report:     report.New(p, h.cfg.Events, h.cfg.Refusals.Sampler()),
 		principals: principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf),
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/refusals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
@@ -66,6 +67,8 @@ type Config struct {
 	Send SendMode
 	// Events takes what happens on each loop, by its index; empty: nobody wants it.
 	Events []*eventring.Ring
+	// Refusals logs some of what is refused for who somebody is; nil: none.
+	Refusals *refusals.Log
 	// CPUs to pin loops to, each loop with a thread of its own: loop i to the i-th, around again
 	// where there are more loops. Empty: not pinned.
 	CPUs []int
@@ -144,7 +147,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 		ring = cfg.Events[cfg.Index]
 	}
 	l.hub = delivery.New(delivery.Config{
-		Events: ring, Budget: cfg.budget, Kept: cfg.Kept,
+		Events: ring, Refusals: cfg.Refusals, Budget: cfg.budget, Kept: cfg.Kept,
 		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Principals: cfg.Principals, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate, Origin: l.origin,
 	})

@@ -269,50 +269,6 @@ func TestURLsAreToldWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestDecisionsAreSampledAndBounded(t *testing.T) {
-	log := &lines{}
-	now := time.Unix(1e9, 0)
-	if NewDecisions(0, nil, nil).Sampled(now) {
-		t.Error("none are to be logged")
-	}
-	d := NewDecisions(1, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})), nil)
-	n := 0
-	for i := range 1000 {
-		if d.Sampled(now.Add(time.Duration(i) * time.Millisecond / 2)) {
-			n++
-		}
-	}
-	if n != maxDecisions || testutil.ToFloat64(d.suppressed) != 1000-maxDecisions || !d.Sampled(now.Add(time.Second)) {
-		t.Errorf("%d in a second", n)
-	}
-	if d = NewDecisions(0.1, d.log, nil); true {
-		n = 0
-		for i := range 10_000 {
-			if d.Sampled(now.Add(time.Duration(i) * time.Second)) {
-				n++
-			}
-		}
-		if n < 800 || n > 1200 { // seven standard deviations
-			t.Errorf("%d of 10,000 for a tenth", n)
-		}
-	}
-	d.Log(now, &Decision{Who: "backend:a", Call: "pushmesh.v1.X/Y", Rule: "default-deny", Refusal: code.New(wirev1.Code_CODE_FORBIDDEN, strings.Repeat("x", 1<<20))})
-	if said := log.String(); !strings.Contains(said, "msg=decision") || !strings.Contains(said, "call=X/Y outcome=FORBIDDEN rule=default-deny") || len(said) > 4<<10 {
-		t.Errorf("%.300s", said)
-	}
-}
-
-func TestRuleOf(t *testing.T) {
-	for text, want := range map[string]string{"no (rule default-deny)": "default-deny", "no (rule namespace:room); or so": "namespace:room", "no": "", "no (rule x": ""} {
-		if got := RuleOf(code.New(wirev1.Code_CODE_FORBIDDEN, text)); got != want {
-			t.Errorf("%s: %q", text, got)
-		}
-	}
-	if RuleOf(nil) != "" {
-		t.Error("a rule of nothing")
-	}
-}
-
 // Who tells of a change waits until its line is written, and for a second at most where nobody
 // reads the log.
 func TestALineIsWrittenBeforeTheAnswer(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/decisions"
 	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/router/internal/audit"
@@ -69,15 +70,15 @@ func (c *call) who(ctx context.Context) string {
 // decide has a decision logged, if it is of those that are. m is what a call that is let in asks
 // for.
 func (c *call) decide(ctx context.Context, m any, refusal error) {
-	now := time.Now()
-	if c.caller == nil && refusal == nil || !c.gate.cfg.Decisions.Sampled(now) {
+	now, log := time.Now(), c.gate.cfg.Decisions
+	if c.caller == nil && refusal == nil || !log.Chosen() || !log.Room(now) {
 		return
 	}
-	one := &audit.Decision{Who: c.who(ctx), Address: from(ctx), Call: c.name, Refusal: refusal}
-	if one.Rule = audit.RuleOf(refusal); refusal == nil {
+	one := &decisions.Decision{Who: c.who(ctx), From: from(ctx), What: c.name, Refusal: refusal}
+	if one.Rule = decisions.RuleOf(refusal); refusal == nil {
 		one.Rule = c.need.rule(c.caller.Who(), m)
 	}
-	c.gate.cfg.Decisions.Log(now, one)
+	log.Write(now, one)
 }
 
 // from is the address that a call came from.

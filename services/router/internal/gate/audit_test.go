@@ -250,17 +250,17 @@ func TestDecisionsNameTheirRule(t *testing.T) {
 	var got []string
 	for line := range strings.Lines(s.log.String()) {
 		if _, rest, is := strings.Cut(line, "msg=decision "); is {
-			rest = regexp.MustCompile(`address=\S+ | message=.*`).ReplaceAllString(strings.TrimSpace(rest), "")
+			rest = regexp.MustCompile(`from=\S+ | message=.*`).ReplaceAllString(strings.TrimSpace(rest), "")
 			got = append(got, rest)
 		}
 	}
 	want := []string{
-		`who=backend:a call=HistoryService/Head outcome=OK rule=consumer:mine/#`,
-		`who=backend:a call=HistoryService/Head outcome=OK rule="consumer:mine/#, consumer:other/1"`,
-		`who=backend:a call=HistoryService/Head outcome=FORBIDDEN rule=default-deny`,
-		`who=backend:b call=HistoryService/Head outcome=OK rule=auditor`,
-		`who=backend:b call=NamespaceService/Delete outcome=FORBIDDEN rule=default-deny`,
-		`who="" call=NamespaceService/List outcome=UNAUTHENTICATED rule=""`,
+		`who=backend:a what=pushmesh.v1.HistoryService/Head outcome=OK rule=consumer:mine/#`,
+		`who=backend:a what=pushmesh.v1.HistoryService/Head outcome=OK rule="consumer:mine/#, consumer:other/1"`,
+		`who=backend:a what=pushmesh.v1.HistoryService/Head outcome=FORBIDDEN rule=default-deny`,
+		`who=backend:b what=pushmesh.v1.HistoryService/Head outcome=OK rule=auditor`,
+		`who=backend:b what=pushmesh.v1.NamespaceService/Delete outcome=FORBIDDEN rule=default-deny`,
+		`who="" what=pushmesh.v1.NamespaceService/List outcome=UNAUTHENTICATED rule=""`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/decisions"
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/backends"
@@ -39,7 +40,7 @@ type Config struct {
 	// Audit is told of each change; nil: the log alone is.
 	Audit *audit.Trail
 	// Decisions logs some of what is decided; nil: none.
-	Decisions *audit.Decisions
+	Decisions *decisions.Log
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
 }

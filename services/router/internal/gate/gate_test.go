@@ -21,11 +21,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/decisions"
 	"github.com/pushmesh/pushmesh/internal/grpcserve"
 	"github.com/pushmesh/pushmesh/internal/identity/backends"
 	pb "github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/router/internal/audit"
 )
 
 // patience is how long something may take that should be at once.
@@ -155,7 +155,7 @@ func serveWith(t *testing.T, roles map[string][]string, rank pb.RankServiceServe
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
-	g := New(Config{Backends: s.keeper, Decisions: audit.NewDecisions(1, log, nil), Log: log})
+	g := New(Config{Backends: s.keeper, Decisions: decisions.New("pushmesh_router_decisions_suppressed_total", 1, log, nil), Log: log})
 	server.Serve(grpcserve.Config{Around: g.Around, Register: func(r grpc.ServiceRegistrar) {
 		pb.RegisterPublishServiceServer(r, pb.UnimplementedPublishServiceServer{})
 		pb.RegisterHistoryServiceServer(r, pb.UnimplementedHistoryServiceServer{})

@@ -4,9 +4,11 @@
 package report
 
 import (
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/refusals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 )
 
@@ -26,13 +28,29 @@ type Reporter struct {
 	delivery Delivery
 	ring     *eventring.Ring // nil: nobody wants anything
 	wanted   events.Mask
+	refusals *refusals.Sampler // nil: none are logged
 
 	slow       map[uint32]slowReport // by slot
 	suppressed uint64
 }
 
 // New makes a reporter of nothing, until somebody wants something.
-func New(d Delivery, ring *eventring.Ring) *Reporter { return &Reporter{delivery: d, ring: ring} }
+func New(d Delivery, ring *eventring.Ring, log *refusals.Sampler) *Reporter {
+	return &Reporter{delivery: d, ring: ring, refusals: log}
+}
+
+// Refused has a refusal logged, if it is of those that are.
+func (r *Reporter) Refused(c exchange.Conn, what string, why *code.Error) {
+	if !r.refusals.Wants(why) {
+		return
+	}
+	w := r.delivery.Who(c)
+	who := w.User
+	if who == "" && w.ClientID != "" {
+		who = "client:" + w.ClientID
+	}
+	r.refusals.Put(w.At, &refusals.Refusal{Who: who, Conn: w.Conn, What: what, Why: why})
+}
 
 // Want says which kinds of events somebody wants from now on.
 func (r *Reporter) Want(kinds events.Mask) {

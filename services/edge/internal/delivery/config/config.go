@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/eventring"
+	"github.com/pushmesh/pushmesh/services/edge/internal/audit/refusals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
@@ -37,6 +38,8 @@ type Hub struct {
 	Principals principals.Config
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
+	// Refusals logs some of what is refused for who somebody is; nil: none.
+	Refusals *refusals.Log
 	// Unhealthy is what becomes of links that are; "" is off. Path is what the kernel knows of a
 	// connection, zero where it says nothing; nil: nothing of any. Gate is what the edge's loops
 	// share; nil: this is the only one.

@@ -21,6 +21,11 @@ const firstOptional = 0x80
 // BytesAsOne is how many bytes of a frame are decoded and copied in about the time of a short one.
 const BytesAsOne = 1024
 
+// Refusal is the frame of a refusal of a request, or of the connection itself with ref 0.
+func Refusal(ref uint32, why *code.Error) *wirev1.Error {
+	return &wirev1.Error{Code: why.Code, Message: why.Message, Ref: ref, RetryAfterMs: uint32(why.RetryAfter.Milliseconds())}
+}
+
 // Delivery is what frames ask for, whatever the protocol is that they came in. Bytes and messages
 // are the caller's: what is kept of them is copied.
 type Delivery interface {
