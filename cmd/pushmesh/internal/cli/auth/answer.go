@@ -17,6 +17,7 @@ type answer struct {
 	User      string             `json:"user,omitempty"`
 	Issuer    string             `json:"issuer,omitempty"`
 	KeyID     string             `json:"key_id,omitempty"`
+	Keys      *keys              `json:"keys,omitempty"`
 	TokenID   string             `json:"token_id,omitempty"`
 	NotBefore string             `json:"not_before,omitempty"`
 	Expires   string             `json:"expires,omitempty"`

@@ -86,7 +86,7 @@ func (c *Explain) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	who, err := c.principal(ctx, stdio)
+	who, from, err := c.principal(ctx, stdio)
 	refusal := code.From(err)
 	switch {
 	case err == nil:
@@ -96,6 +96,7 @@ func (c *Explain) Run(ctx context.Context, stdio cmdline.IO) error {
 		return err // it is not known
 	}
 	a := c.explain(who, refusal)
+	a.Keys = from
 	if c.Format == "json" {
 		err = cmdline.WriteJSON(stdio.Out, a)
 	} else {
@@ -107,20 +108,26 @@ func (c *Explain) Run(ctx context.Context, stdio cmdline.IO) error {
 	return err
 }
 
-// principal is who is explained. Its error is a *code.Error where a token is refused.
-func (c *Explain) principal(ctx context.Context, stdio cmdline.IO) (*identity.Principal, error) {
+// principal is who is explained, and where the keys are from that prove it; nil: nothing is proven.
+// Its error is a *code.Error where a token is refused.
+func (c *Explain) principal(ctx context.Context, stdio cmdline.IO) (*identity.Principal, *keys, error) {
 	if c.User != "" {
-		return c.user()
+		who, err := c.user()
+		return who, nil, err
 	}
 	issuers, err := token.ReadIssuers(c.Issuers)
 	if err != nil {
-		return nil, cmdline.Usage("--issuers: %w", err)
+		return nil, nil, cmdline.Usage("--issuers: %w", err)
 	}
 	text, err := cmdline.ReadToken(c.TokenFile, stdio.In)
 	if err != nil {
-		return nil, cmdline.Usage("--token-file: %w", err)
+		return nil, nil, cmdline.Usage("--token-file: %w", err)
 	}
-	return verify(ctx, issuers, text, stdio.Err)
+	who, err := verify(ctx, issuers, text, stdio.Err)
+	if err != nil {
+		return nil, nil, err
+	}
+	return who, keysOf(issuers, who.Proof.Issuer), nil
 }
 
 // user is the principal of --user and --grant.

@@ -34,6 +34,9 @@ func (a *answer) print(w io.Writer, now time.Time) error {
 	say("user: %s", a.User)
 	if a.proven {
 		say("proof: issuer %s, key %s, token id %s", a.Issuer, cmdline.OrDash(a.KeyID), cmdline.OrDash(a.TokenID))
+		if a.Keys != nil {
+			say("keys: %s", a.Keys.show(now))
+		}
 		if a.NotBefore != "" {
 			say("not before: %s", a.NotBefore)
 		}
