@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -83,5 +86,39 @@ func TestAdoptionsInterrupted(t *testing.T) {
 	}
 	if n := pgtest.Exec(t, url, `SELECT FROM pushmesh.session_count WHERE origin <> ''`); n != 0 {
 		t.Errorf("%d counts of addresses are left of sessions that are gone", n)
+	}
+}
+
+// An adoption that had to begin anew tells of the edge that it took the session from at first,
+// which holds nothing any more.
+func TestAnAdoptionThatBeginsAnewTellsTheHolder(t *testing.T) {
+	t.Parallel()
+	wire := &pgtest.Wire{}
+	url := pgtest.URL(t)
+	d := openWith(t, Config{URL: url, Dial: wire.Dial, Patience: backendtest.Patience})
+	need(t, d.MakeSlices(t.Context(), now()))
+	_, err := d.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: "e"}, backend.Quota{}, now())
+	need(t, err)
+	conn, err := pgx.Connect(t.Context(), url)
+	need(t, err)
+	defer func() { need(t, conn.Close(t.Context())) }()
+	cuts := 0
+	wire.Judge(func(s pgtest.Statement) pgtest.Fate {
+		if sql, _, _ := strings.Cut(s.SQL, "parse: "); strings.Contains(sql, "LOCK TABLE ONLY pushmesh.cursor_page") {
+			switch cuts++; cuts {
+			case 1: // somebody writes cursors for long
+				_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE pushmesh.cursor_page IN ROW EXCLUSIVE MODE`)
+				need(t, err)
+			case 2:
+				_, err = conn.Exec(t.Context(), `COMMIT`)
+				need(t, err)
+			}
+		}
+		return pgtest.Pass
+	})
+	done, err := d.AdoptSession(t.Context(), backend.Adoption{From: backend.SessionKey{User: "u", Name: "s"}, To: backend.SessionKey{User: "ann", Name: "s"}}, now())
+	need(t, err)
+	if cuts != 2 || done.Edge != "e" || done.Already {
+		t.Errorf("after %d tries: %+v, want it taken from e", cuts, done)
 	}
 }

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,15 @@ var errMoved = errors.New("the session was attached meanwhile")
 // moves all of it in one transaction if nobody attached meanwhile. A cursor that were committed
 // after the move would stay behind: where a topic's first one is lost, so are its messages.
 func (d *Sessions) AdoptSession(ctx context.Context, a backend.Adoption, now uint64) (done backend.Adopted, err error) {
+	edge := ""
 	for range adoptTries {
 		var s *session
 		if s, done, err = d.takeForAdoption(ctx, a, now); err != nil || done.Already || a.DryRun {
 			return done, err
 		}
+		// who held it when it was taken first holds nothing, and is to be told
+		edge = cmp.Or(done.Edge, edge)
+		done.Edge = edge
 		if err = d.settle(ctx, s, now); err == nil {
 			err = d.move(ctx, s, a, done.Generation, now)
 		}
