@@ -43,7 +43,7 @@ func TestSettingsOfTheOwner(t *testing.T) {
 	const db = "postgres://u@h/d"
 	for want, s := range map[string]Settings{
 		"need Postgres":             {DB: "sqlite:x", MigrateOnly: true},
-		"must be postgres://":       {DB: db, DBOwner: "mysql://u:secret@h/d"},
+		"must be postgres://":       {DB: db, DBOwner: "mysql://secret"},
 		"about --db alone":          {DB: db, DBOwner: db, ShardDBs: map[string]string{"b": db}},
 		"run --migrate-only for ea": {DB: db, MigrateOnly: true, ShardDBs: map[string]string{"b": db}},
 	} {

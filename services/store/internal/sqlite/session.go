@@ -38,8 +38,10 @@ type session struct {
 const sessionColumns = "user, name, generation, edge, connection, attached_at, expires_at, created_at, origin, used, adopted_user, adopted_name"
 
 func (s *session) fields() []any {
-	return []any{&s.user, &s.name, &s.generation, &s.edge, &s.conn, &s.attachedAt, &s.expiresAt, &s.createdAt, &s.origin, &s.used,
-		&s.adopted.User, &s.adopted.Name}
+	return []any{
+		&s.user, &s.name, &s.generation, &s.edge, &s.conn, &s.attachedAt, &s.expiresAt, &s.createdAt, &s.origin, &s.used,
+		&s.adopted.User, &s.adopted.Name,
+	}
 }
 
 // findSession finds a session that is held or whose time is not over; nil where there is none.

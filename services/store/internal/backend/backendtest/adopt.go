@@ -47,7 +47,8 @@ func testSessionAdopted(t *testing.T, db Database) {
 		{User: "ann", Name: "t", EdgeId: "e", Origin: "192.0.2.1"}, {User: "ann", Name: "t", EdgeId: "e", TtlS: 1, Origin: "192.0.2.2"},
 	} {
 		g := attach(t, b, former, begin).Generation
-		wantCodes(t, write(t, b, begin, &meshv1.SessionWrite{User: "ann", Name: "t", Generation: g, Detach: former.TtlS > 0,
+		wantCodes(t, write(t, b, begin, &meshv1.SessionWrite{
+			User: "ann", Name: "t", Generation: g, Detach: former.TtlS > 0,
 			Cursors: []*meshv1.SessionCursor{{Topic: "x", Floor: 99}, {Topic: "former", Floor: 1}}, AddFilters: []string{"former"},
 			DeadLetters: []*meshv1.DeadLetter{{User: "ann", Session: "t", Topic: "x", Epoch: 1, Seq: 1}},
 		}), ok)
@@ -60,7 +61,8 @@ func testSessionAdopted(t *testing.T, db Database) {
 	x := &meshv1.SessionCursor{Topic: "x", Epoch: 4, Floor: 10, Acked: []uint64{12, 14, 20, 20}, Attempts: map[uint64]uint32{11: 2, 15: 1}}
 	y := &meshv1.SessionCursor{Topic: "y", Epoch: 4, Floor: 1}
 	z := &meshv1.SessionCursor{Topic: "z", Epoch: 1, Floor: 7}
-	wantCodes(t, write(t, b, now, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, Cursors: []*meshv1.SessionCursor{x, z}, AddFilters: []string{"x", "y/#"},
+	wantCodes(t, write(t, b, now, &meshv1.SessionWrite{
+		User: "u", Name: "s", Generation: g, Cursors: []*meshv1.SessionCursor{x, z}, AddFilters: []string{"x", "y/#"},
 		DeadLetters: []*meshv1.DeadLetter{{User: "u", Session: "s", Topic: "x", Epoch: 1, Seq: 1}, {User: "u", Session: "s", Topic: "y", Epoch: 1, Seq: 1}},
 	}), ok)
 	need(t, b.FoldCursors(within(t), backend.FoldAll))
