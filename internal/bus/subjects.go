@@ -25,6 +25,8 @@ const (
 	NamespacesChanged = "namespaces.changed"
 	// RevocationsChanged carries nothing: whoever goes by revocations asks the store again.
 	RevocationsChanged = "revocations.changed"
+	// TeamsChanged carries nothing: whoever goes by teams asks the store again.
+	TeamsChanged = "teams.changed"
 	// Namespaces carries meshv1.ListNamespacesRequest to one process of all that know the
 	// namespaces, answered with meshv1.ListNamespacesResponse.
 	Namespaces = "namespaces.get"

@@ -62,6 +62,7 @@ type Grants struct {
 	rules  [verbs][]Rule
 	forms  [verbs][]form // of the rules
 	weight int           // see Rights.Weight
+	teams  []*Grants     // what is granted beside, see With
 }
 
 // form is what is known of a rule's filter before it is compared.
@@ -118,10 +119,26 @@ func NewGrants(rules []Rule) (*Grants, error) {
 	return interned.share(key.String(), g), nil
 }
 
+// With is what g (nil: nothing) and teams grant together. It is made anew with each call, and
+// shares the rules.
+func (g *Grants) With(teams ...*Grants) *Grants {
+	all := &Grants{weight: 1, teams: teams}
+	if g != nil {
+		all.rules, all.forms, all.weight = g.rules, g.forms, g.weight
+	}
+	for _, t := range teams {
+		all.weight += t.weight
+	}
+	return all
+}
+
 // Len is the number of rules.
 func (g *Grants) Len() (n int) {
 	if g == nil {
 		return 0
+	}
+	for _, t := range g.teams {
+		n += t.Len()
 	}
 	for _, rules := range g.rules {
 		n += len(rules)

@@ -171,10 +171,12 @@ func (r Rights) AllowsValid(verb Verb, filter string) (by []Rule, allowed bool) 
 	if r.Grants == nil {
 		return nil, false
 	}
-	rules, forms := r.Grants.rules[verb], r.Grants.forms[verb]
-	for i := range forms {
-		if forms[i].mayContain(filter) && topic.Contains(r.fill(&forms[i], rules[i].Filter), filter) {
-			return rules[i : i+1 : i+1], true
+	if by = r.single(r.Grants, verb, filter); by != nil {
+		return by, true
+	}
+	for _, t := range r.Grants.teams {
+		if by = r.single(t, verb, filter); by != nil {
+			return by, true
 		}
 	}
 	if filter[len(filter)-1] != '#' {
@@ -184,15 +186,40 @@ func (r Rights) AllowsValid(verb Verb, filter string) (by []Rule, allowed bool) 
 	if verb == Subscribe && cover.Add(Fill(own.Filter, r.User)) {
 		by = append(by, own)
 	}
+	if by = r.together(&cover, by, r.Grants, verb); cover.Whole() {
+		return by, true
+	}
+	for _, t := range r.Grants.teams {
+		if by = r.together(&cover, by, t, verb); cover.Whole() {
+			return by, true
+		}
+	}
+	return nil, false
+}
+
+// single is the rule that contains a filter by itself; nil: none does.
+func (r Rights) single(g *Grants, verb Verb, filter string) []Rule {
+	rules, forms := g.rules[verb], g.forms[verb]
+	for i := range forms {
+		if forms[i].mayContain(filter) && topic.Contains(r.fill(&forms[i], rules[i].Filter), filter) {
+			return rules[i : i+1 : i+1]
+		}
+	}
+	return nil
+}
+
+// together adds rules to a cover until that is whole, and to by those that take part.
+func (r Rights) together(cover *topic.Cover, by []Rule, g *Grants, verb Verb) []Rule {
+	rules, forms := g.rules[verb], g.forms[verb]
 	for i := range forms {
 		if cover.Add(r.fill(&forms[i], rules[i].Filter)) {
 			by = append(by, rules[i])
 		}
 		if cover.Whole() {
-			return by, true
+			break
 		}
 	}
-	return nil, false
+	return by
 }
 
 // isOwn reports whether the user's own filter contains one.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/newest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -163,8 +164,8 @@ func TestAListIsTheLastOfEachName(t *testing.T) {
 			}
 			l = l.with(p, now)
 			if rapid.Bool().Draw(t, "settle") {
-				settled := *l
-				settled.settle(now)
+				settled, over := *l, func(e entry) bool { return e.until <= now }
+				settled.users, settled.tokens = l.users.Settled(over), l.tokens.Settled(over)
 				l = &settled
 			}
 			for key, is := range refused(l) {
@@ -196,21 +197,21 @@ func TestAListIsTheLastOfEachName(t *testing.T) {
 // Very many changes are settled: a change copies the recent ones alone.
 func TestWhatIsRecentStaysSmall(t *testing.T) {
 	var l *List
-	for i := range 10 * settleAt {
+	for i := range 10 * newest.SettleAt {
 		l = l.with(page(uint64(i), &pushmeshv1.Revocation{User: fmt.Sprint(i), At: 1, Until: 10 * second}), second)
-		if l.recent.n() >= settleAt {
-			t.Fatalf("%d are recent", l.recent.n())
+		if l.users.Recent() >= newest.SettleAt {
+			t.Fatalf("%d are recent", l.users.Recent())
 		}
 	}
-	if l.Len() != 10*settleAt {
-		t.Errorf("%d of %d", l.Len(), 10*settleAt)
+	if l.Len() != 10*newest.SettleAt {
+		t.Errorf("%d of %d", l.Len(), 10*newest.SettleAt)
 	}
 	// What is over goes with the next that settle.
-	for i := range settleAt {
+	for i := range newest.SettleAt {
 		l = l.with(page(uint64(i), &pushmeshv1.Revocation{User: fmt.Sprint("late-", i), At: 1, Until: 30 * second}), 20*second)
 	}
-	if n := l.Len(); n != settleAt {
-		t.Errorf("%d are left, want %d", n, settleAt)
+	if n := l.Len(); n != newest.SettleAt {
+		t.Errorf("%d are left, want %d", n, newest.SettleAt)
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *wires) beat(t *testing.T, version uint64) {
 }
 
 // follow starts a watch in a bubble of time.
-func follow(t *testing.T, s *store, b Bus) *Watch {
+func follow(t *testing.T, s *store, b newest.Bus) *Watch {
 	t.Helper()
 	w := NewWatch(s, b, time.Now, slog.New(slog.DiscardHandler))
 	if err := w.Start(t.Context()); err != nil {
@@ -178,7 +178,7 @@ func TestAChangeIsSeen(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, n := &store{base: 1}, &wires{}
-				var b Bus
+				var b newest.Bus
 				if c.nats {
 					b = n
 				}
@@ -260,7 +260,7 @@ func (lost) ListRevocations(context.Context, *meshv1.StoreServiceListRevocations
 
 func TestPagesThatNeverEnd(t *testing.T) {
 	w := NewWatch(lost{}, nil, time.Now, slog.New(slog.DiscardHandler))
-	if err := w.ask(t.Context()); err == nil || w.List() != nil {
+	if err := w.ask(t.Context(), nil, func(*List) { t.Error("it is taken") }); err == nil || w.List() != nil {
 		t.Errorf("%v, %v", err, w.List())
 	}
 }

@@ -149,6 +149,41 @@ func (c *Client) Restore(ctx context.Context, req *meshv1.StoreServiceRestoreReq
 	})
 }
 
+// PutTeam asks any store.
+func (c *Client) PutTeam(ctx context.Context, req *meshv1.StoreServicePutTeamRequest) (*meshv1.StoreServicePutTeamResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServicePutTeamResponse, error) {
+		return stub.PutTeam(ctx, req)
+	})
+}
+
+// DeleteTeam asks any store.
+func (c *Client) DeleteTeam(ctx context.Context, req *meshv1.StoreServiceDeleteTeamRequest) (*meshv1.StoreServiceDeleteTeamResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceDeleteTeamResponse, error) {
+		return stub.DeleteTeam(ctx, req)
+	})
+}
+
+// ChangeMembers asks any store.
+func (c *Client) ChangeMembers(ctx context.Context, req *meshv1.StoreServiceChangeMembersRequest) (*meshv1.StoreServiceChangeMembersResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceChangeMembersResponse, error) {
+		return stub.ChangeMembers(ctx, req)
+	})
+}
+
+// FindTeams asks any store.
+func (c *Client) FindTeams(ctx context.Context, req *meshv1.StoreServiceFindTeamsRequest) (*meshv1.StoreServiceFindTeamsResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceFindTeamsResponse, error) {
+		return stub.FindTeams(ctx, req)
+	})
+}
+
+// FollowTeams asks any store.
+func (c *Client) FollowTeams(ctx context.Context, req *meshv1.StoreServiceFollowTeamsRequest) (*meshv1.StoreServiceFollowTeamsResponse, error) {
+	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceFollowTeamsResponse, error) {
+		return stub.FollowTeams(ctx, req)
+	})
+}
+
 // onAny calls the store that answered last: what every store can answer needs no owner.
 func onAny[R any](c *Client, call func(meshv1.StoreServiceClient) (R, error)) (R, error) {
 	var none R

@@ -48,6 +48,11 @@ var callers = map[string][]Tier{
 	meshv1.StoreService_Revoke_FullMethodName:             routers,
 	meshv1.StoreService_Restore_FullMethodName:            routers,
 	meshv1.StoreService_ListRevocations_FullMethodName:    both,
+	meshv1.StoreService_PutTeam_FullMethodName:            routers,
+	meshv1.StoreService_DeleteTeam_FullMethodName:         routers,
+	meshv1.StoreService_ChangeMembers_FullMethodName:      routers,
+	meshv1.StoreService_FindTeams_FullMethodName:          routers,
+	meshv1.StoreService_FollowTeams_FullMethodName:        edges,
 	meshv1.StoreService_Claims_FullMethodName:             both,
 	meshv1.StoreService_ListClaims_FullMethodName:         both,
 

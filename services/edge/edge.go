@@ -34,6 +34,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
+	"github.com/pushmesh/pushmesh/internal/team"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -78,12 +79,13 @@ type Edge struct {
 	// certs and handshakes are nil where there is no TLS.
 	certs      *certs.Keeper
 	handshakes *handshake.Pool
-	// gate and revoked are nil where nobody has to show who it is, tokens where no issuers are
-	// known, and hook where no backend is asked.
+	// gate, revoked and teams are nil where nobody has to show who it is, tokens where no issuers
+	// are known, and hook where no backend is asked.
 	tokens  *token.Verifier
 	hook    *hook.Hook
 	gate    *gate.Gate
 	revoked *revocation.Watch
+	teams   *team.Watch
 
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
@@ -222,6 +224,7 @@ func (e *Edge) assemble() error {
 	}
 	if e.gate != nil {
 		e.stack.Add("revocations", e.revoked)
+		e.stack.Add("teams", e.teams)
 		if e.tokens != nil {
 			e.stack.Add("issuers", e.tokens)
 		}
@@ -317,6 +320,7 @@ func (e *Edge) report() {
 	e.checks.Require("namespaces", e.policies.Check)
 	if e.revoked != nil {
 		e.checks.Require("revocations", e.revoked.Check)
+		e.checks.Require("teams", e.teams.Check)
 	}
 	e.checks.Report("namespaces understood", e.policies.CheckUnderstood)
 	if e.compute != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/revocation"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/internal/team"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
@@ -58,7 +59,13 @@ func (e *Edge) principals() (principals.Config, error) {
 			e.mesh.Post(uint16(i), exchange.RevocationsChanged{})
 		}
 	})
-	cfg.Door, cfg.Revoked = e.gate, e.revoked
+	e.teams = team.NewWatch(e.stores, e.bus, e.tel.Log)
+	e.teams.OnChange(func() {
+		for i := range e.loops {
+			e.mesh.Post(uint16(i), exchange.TeamsChanged{})
+		}
+	})
+	cfg.Door, cfg.Revoked, cfg.Teams = e.gate, e.revoked, e.teams
 	return cfg, nil
 }
 
@@ -143,5 +150,8 @@ func (e *Edge) sendIdentity(ch chan<- prometheus.Metric) {
 	list := e.revoked.List()
 	send(ch, "revocations_version", "Version of the revocations that this edge goes by; 0: it does not know them yet.", prometheus.GaugeValue, float64(list.Version()))
 	send(ch, "revocations", "Revocations that this edge knows; those that have just ended may be among them.", prometheus.GaugeValue, float64(list.Len()))
+	teams := e.teams.List()
+	send(ch, "teams_version", "Version of the teams that this edge goes by; 0: it does not know them yet.", prometheus.GaugeValue, float64(teams.Version()))
+	send(ch, "teams", "Teams that this edge knows.", prometheus.GaugeValue, float64(teams.Len()))
 	send(ch, "clients_without_token_total", "Clients that were let in without a token (--clients-without-token).", prometheus.CounterValue, float64(s.Nameless))
 }

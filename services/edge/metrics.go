@@ -243,6 +243,7 @@ var sums = []sum{
 	{"tokens_revoked_total", "Connections that were closed because their token, or their user's tokens, were revoked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Revoked) }},
 	{"tokens_refreshed_total", "Tokens that took the place of others on live connections.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Refreshed) }},
 	{"subscriptions_barred_total", "Subscriptions that ended because a namespace was changed to let no client subscribe.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Barred) }},
+	{"subscriptions_left_total", "Subscriptions that ended because the user's teams do not grant them any more.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Left) }},
 	{"subscriptions_lost_total", "Subscriptions that ended because a new token does not grant them.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Lost) }},
 	{"subscriptions", "Subscriptions of all connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Subscriptions) }},
 	{"topics", "Topics that loops know; one that several loops know counts once for each.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Topics) }},

@@ -67,6 +67,7 @@ func TestWhatRecordsSay(t *testing.T) {
 		rank       = pushmeshv1.NewRankServiceClient(m.conn)
 		sessions   = pushmeshv1.NewSessionServiceClient(m.conn)
 		access     = pushmeshv1.NewAccessServiceClient(m.conn)
+		members    = pushmeshv1.NewMembershipServiceClient(m.conn)
 		letters    = pushmeshv1.NewDeadLetterServiceClient(m.conn)
 		nodes      = pushmeshv1.NewMeshServiceClient(m.conn)
 		rolling    = &pushmeshv1.RankPolicy{Model: &pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 2, NextShare: 0.5}}
@@ -136,6 +137,22 @@ func TestWhatRecordsSay(t *testing.T) {
 			_, err := access.Restore(ctx, &pushmeshv1.AccessServiceRestoreRequest{User: "ann"})
 			return err
 		}, "", "null"},
+		{"MembershipService/PutTeam", func() error {
+			_, err := members.PutTeam(ctx, &pushmeshv1.PutTeamRequest{Team: &pushmeshv1.Team{Name: "editors", Subscribe: []string{"doc/#"}}})
+			return err
+		}, `"before/#"`, `"doc/#"`},
+		{"MembershipService/DeleteTeam", func() error {
+			_, err := members.DeleteTeam(ctx, &pushmeshv1.DeleteTeamRequest{Name: "editors"})
+			return err
+		}, `"name":"editors"`, "null"},
+		{"MembershipService/Add", func() error {
+			_, err := members.Add(ctx, &pushmeshv1.MembershipServiceAddRequest{Team: "editors", Users: []string{"ann"}})
+			return err
+		}, "", `{"added":1,"team":"editors","users":["ann"]}`},
+		{"MembershipService/Remove", func() error {
+			_, err := members.Remove(ctx, &pushmeshv1.MembershipServiceRemoveRequest{Team: "editors", Users: []string{"ann", "bob"}})
+			return err
+		}, "", `{"removed":2,"team":"editors","users":["ann","bob"]}`},
 		{"DeadLetterService/Replay", func() error {
 			_, err := letters.Replay(ctx, &pushmeshv1.DeadLetterServiceReplayRequest{Ids: []uint64{3, 4}})
 			return err

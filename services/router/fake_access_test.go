@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -35,4 +36,19 @@ func (s *fakeStore) ListDeadLetters(_ context.Context, req *meshv1.ListDeadLette
 
 func (s *fakeStore) DiscardDeadLetters(_ context.Context, req *meshv1.DiscardDeadLettersRequest) (*meshv1.DiscardDeadLettersResponse, error) {
 	return &meshv1.DiscardDeadLettersResponse{Discarded: uint32(len(req.GetIds()))}, nil
+}
+
+// PutTeam finds one that granted something else.
+func (s *fakeStore) PutTeam(_ context.Context, req *meshv1.StoreServicePutTeamRequest) (*meshv1.StoreServicePutTeamResponse, error) {
+	before := proto.CloneOf(req.GetTeam())
+	before.Subscribe = []string{"before/#"}
+	return &meshv1.StoreServicePutTeamResponse{Version: 7, Before: before}, nil
+}
+
+func (s *fakeStore) DeleteTeam(_ context.Context, req *meshv1.StoreServiceDeleteTeamRequest) (*meshv1.StoreServiceDeleteTeamResponse, error) {
+	return &meshv1.StoreServiceDeleteTeamResponse{Before: &pushmeshv1.Team{Name: req.GetName()}}, nil
+}
+
+func (s *fakeStore) ChangeMembers(_ context.Context, req *meshv1.StoreServiceChangeMembersRequest) (*meshv1.StoreServiceChangeMembersResponse, error) {
+	return &meshv1.StoreServiceChangeMembersResponse{Changed: uint32(len(req.GetUsers()))}, nil
 }

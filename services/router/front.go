@@ -47,6 +47,7 @@ type front struct {
 	history   *api.History
 	session   *api.Session
 	access    *api.Access
+	members   *api.Membership
 	namespace *api.Namespace
 	presence  *api.Presence
 	rank      *api.Rank
@@ -107,6 +108,7 @@ func (f *front) register(r grpc.ServiceRegistrar) {
 	pushmeshv1.RegisterHistoryServiceServer(r, f.history)
 	pushmeshv1.RegisterSessionServiceServer(r, f.session)
 	pushmeshv1.RegisterAccessServiceServer(r, f.access)
+	pushmeshv1.RegisterMembershipServiceServer(r, f.members)
 	pushmeshv1.RegisterNamespaceServiceServer(r, f.namespace)
 	pushmeshv1.RegisterPresenceServiceServer(r, f.presence)
 	pushmeshv1.RegisterRankServiceServer(r, f.rank)

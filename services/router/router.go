@@ -155,6 +155,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 		publish: publish.NewService(publisher, stores, fair), clients: clients, written: written, events: happened,
 		history: api.NewHistory(stores), session: api.NewSession(stores, edges, mesh),
 		access:    api.NewAccess(stores),
+		members:   api.NewMembership(stores),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
 		letters: api.NewDeadLetter(stores, publisher), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
 		subscribe: subscribe.New(subscribe.Config{

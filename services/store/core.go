@@ -73,6 +73,7 @@ type core struct {
 	policies atomic.Pointer[policy.Watch]
 	// revocations is the version of the last change that this store has made or known of.
 	revocations atomic.Uint64
+	teams       atomic.Uint64 // the same of teams
 	claims      atomic.Pointer[claims.Lane]
 	server      atomic.Pointer[grpcserve.Server]
 	// neighbours is nil before the database is open, and where there is no NATS.
@@ -346,7 +347,8 @@ func (c *core) build(owner backend.Owner) {
 			policies.Refresh()
 			c.announce(bus.NamespacesChanged)
 		},
-		Revoked: c.revoked,
+		Revoked: func(version uint64) { c.changed(&c.revocations, version, bus.RevocationsChanged) },
+		Teamed:  func(version uint64) { c.changed(&c.teams, version, bus.TeamsChanged) },
 	})
 	later = schedule.New(schedule.Config{
 		Backend: c.backend, Ownerships: log.Ownerships, Append: c.dispatch.Append, Now: c.clock.Now, Logger: c.tel.Log, Registry: c.tel.Registry,
@@ -390,7 +392,7 @@ func (c *core) about(owner backend.Owner, policies *policy.Watch) func(*meshv1.S
 	http, program := settings.Reach(c.http(), owner.Address), c.settings.Version
 	return func(b *meshv1.StoreBeat) {
 		b.HttpAddress, b.Program, b.SentAt, b.NamespacesVersion = http, program, uint64(time.Now().UnixMicro()), policies.Version()
-		b.Time, b.RevocationsVersion = uint64(c.clock.Now().UnixMicro()), c.revocations.Load()
+		b.Time, b.RevocationsVersion, b.TeamsVersion = uint64(c.clock.Now().UnixMicro()), c.revocations.Load(), c.teams.Load()
 	}
 }
 
@@ -433,11 +435,11 @@ func (c *core) announce(subject string) {
 	}
 }
 
-// revoked has the beats of this store name a version of the revocations, and tells of it at once.
-func (c *core) revoked(version uint64) {
-	for known := c.revocations.Load(); version > known && !c.revocations.CompareAndSwap(known, version); known = c.revocations.Load() {
+// changed has the beats of this store name a version, and tells of it at once.
+func (c *core) changed(known *atomic.Uint64, version uint64, subject string) {
+	for have := known.Load(); version > have && !known.CompareAndSwap(have, version); have = known.Load() {
 	}
-	c.announce(bus.RevocationsChanged)
+	c.announce(subject)
 }
 
 func (c *core) awaitShards(ctx context.Context) {

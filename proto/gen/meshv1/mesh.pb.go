@@ -2265,8 +2265,10 @@ type StoreBeat struct {
 	Time uint64 `protobuf:"fixed64,10,opt,name=time,proto3" json:"time,omitempty"`
 	// Of the revocations in the database, as of a moment ago: whoever has an older version asks for them. 0: not known.
 	RevocationsVersion uint64 `protobuf:"varint,11,opt,name=revocations_version,json=revocationsVersion,proto3" json:"revocations_version,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Of the teams and memberships in the database, the same.
+	TeamsVersion  uint64 `protobuf:"varint,12,opt,name=teams_version,json=teamsVersion,proto3" json:"teams_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreBeat) Reset() {
@@ -2372,6 +2374,13 @@ func (x *StoreBeat) GetTime() uint64 {
 func (x *StoreBeat) GetRevocationsVersion() uint64 {
 	if x != nil {
 		return x.RevocationsVersion
+	}
+	return 0
+}
+
+func (x *StoreBeat) GetTeamsVersion() uint64 {
+	if x != nil {
+		return x.TeamsVersion
 	}
 	return 0
 }
@@ -4349,7 +4358,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05event\x18\x03 \x01(\fR\x05event\x12\x1d\n" +
 	"\n" +
-	"dedupe_key\x18\x04 \x01(\tR\tdedupeKey\"\xe9\x02\n" +
+	"dedupe_key\x18\x04 \x01(\tR\tdedupeKey\"\x8e\x03\n" +
 	"\tStoreBeat\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12+\n" +
 	"\x11store_incarnation\x18\x02 \x01(\x06R\x10storeIncarnation\x12\x18\n" +
@@ -4362,7 +4371,8 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x12namespaces_version\x18\t \x01(\x04R\x11namespacesVersion\x12\x12\n" +
 	"\x04time\x18\n" +
 	" \x01(\x06R\x04time\x12/\n" +
-	"\x13revocations_version\x18\v \x01(\x04R\x12revocationsVersion\"\xff\x01\n" +
+	"\x13revocations_version\x18\v \x01(\x04R\x12revocationsVersion\x12#\n" +
+	"\rteams_version\x18\f \x01(\x04R\fteamsVersion\"\xff\x01\n" +
 	"\n" +
 	"RouterBeat\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +

@@ -74,7 +74,7 @@ func (x InspectedDatabase_Pooler) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InspectedDatabase_Pooler.Descriptor instead.
 func (InspectedDatabase_Pooler) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49, 0}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{60, 0}
 }
 
 type OwnersRequest struct {
@@ -2713,6 +2713,647 @@ func (*StoreServiceRestoreResponse) Descriptor() ([]byte, []int) {
 	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
 }
 
+// TeamEntry is a team, or a user's membership in one.
+type TeamEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a membership the name alone.
+	Team *pushmeshv1.Team `protobuf:"bytes,1,opt,name=team,proto3" json:"team,omitempty"`
+	// Empty: it is the team.
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// It is there no more, and what has missed that hears of it.
+	Removed bool   `protobuf:"varint,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	Version uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Of a team, the version with which it was made: a membership of a lower version is one in a team of that name that is gone.
+	Born          uint64 `protobuf:"varint,5,opt,name=born,proto3" json:"born,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TeamEntry) Reset() {
+	*x = TeamEntry{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TeamEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TeamEntry) ProtoMessage() {}
+
+func (x *TeamEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TeamEntry.ProtoReflect.Descriptor instead.
+func (*TeamEntry) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TeamEntry) GetTeam() *pushmeshv1.Team {
+	if x != nil {
+		return x.Team
+	}
+	return nil
+}
+
+func (x *TeamEntry) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *TeamEntry) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+func (x *TeamEntry) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TeamEntry) GetBorn() uint64 {
+	if x != nil {
+		return x.Born
+	}
+	return 0
+}
+
+type StoreServicePutTeamRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Team          *pushmeshv1.Team       `protobuf:"bytes,1,opt,name=team,proto3" json:"team,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePutTeamRequest) Reset() {
+	*x = StoreServicePutTeamRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePutTeamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePutTeamRequest) ProtoMessage() {}
+
+func (x *StoreServicePutTeamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePutTeamRequest.ProtoReflect.Descriptor instead.
+func (*StoreServicePutTeamRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *StoreServicePutTeamRequest) GetTeam() *pushmeshv1.Team {
+	if x != nil {
+		return x.Team
+	}
+	return nil
+}
+
+type StoreServicePutTeamResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// What was there; absent: there was none.
+	Before        *pushmeshv1.Team `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServicePutTeamResponse) Reset() {
+	*x = StoreServicePutTeamResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServicePutTeamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServicePutTeamResponse) ProtoMessage() {}
+
+func (x *StoreServicePutTeamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServicePutTeamResponse.ProtoReflect.Descriptor instead.
+func (*StoreServicePutTeamResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *StoreServicePutTeamResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StoreServicePutTeamResponse) GetBefore() *pushmeshv1.Team {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+type StoreServiceDeleteTeamRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDeleteTeamRequest) Reset() {
+	*x = StoreServiceDeleteTeamRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDeleteTeamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDeleteTeamRequest) ProtoMessage() {}
+
+func (x *StoreServiceDeleteTeamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDeleteTeamRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceDeleteTeamRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *StoreServiceDeleteTeamRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type StoreServiceDeleteTeamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was there.
+	Before        *pushmeshv1.Team `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceDeleteTeamResponse) Reset() {
+	*x = StoreServiceDeleteTeamResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceDeleteTeamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceDeleteTeamResponse) ProtoMessage() {}
+
+func (x *StoreServiceDeleteTeamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceDeleteTeamResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceDeleteTeamResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *StoreServiceDeleteTeamResponse) GetBefore() *pushmeshv1.Team {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+type StoreServiceChangeMembersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Team  string                 `protobuf:"bytes,1,opt,name=team,proto3" json:"team,omitempty"`
+	Users []string               `protobuf:"bytes,2,rep,name=users,proto3" json:"users,omitempty"`
+	// They are removed, not added.
+	Remove        bool `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceChangeMembersRequest) Reset() {
+	*x = StoreServiceChangeMembersRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceChangeMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceChangeMembersRequest) ProtoMessage() {}
+
+func (x *StoreServiceChangeMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceChangeMembersRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceChangeMembersRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *StoreServiceChangeMembersRequest) GetTeam() string {
+	if x != nil {
+		return x.Team
+	}
+	return ""
+}
+
+func (x *StoreServiceChangeMembersRequest) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *StoreServiceChangeMembersRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+type StoreServiceChangeMembersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those for which that changed something.
+	Changed       uint32 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceChangeMembersResponse) Reset() {
+	*x = StoreServiceChangeMembersResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceChangeMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceChangeMembersResponse) ProtoMessage() {}
+
+func (x *StoreServiceChangeMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceChangeMembersResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceChangeMembersResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *StoreServiceChangeMembersResponse) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+type StoreServiceFindTeamsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The members of a team, or the teams of a user; neither: all teams.
+	Team string `protobuf:"bytes,1,opt,name=team,proto3" json:"team,omitempty"`
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// Name after which the page begins.
+	After string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// 0, or too many: 1,000.
+	Limit         uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceFindTeamsRequest) Reset() {
+	*x = StoreServiceFindTeamsRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceFindTeamsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceFindTeamsRequest) ProtoMessage() {}
+
+func (x *StoreServiceFindTeamsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceFindTeamsRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceFindTeamsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *StoreServiceFindTeamsRequest) GetTeam() string {
+	if x != nil {
+		return x.Team
+	}
+	return ""
+}
+
+func (x *StoreServiceFindTeamsRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *StoreServiceFindTeamsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *StoreServiceFindTeamsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type StoreServiceFindTeamsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*TeamEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// There are others.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceFindTeamsResponse) Reset() {
+	*x = StoreServiceFindTeamsResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceFindTeamsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceFindTeamsResponse) ProtoMessage() {}
+
+func (x *StoreServiceFindTeamsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceFindTeamsResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceFindTeamsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *StoreServiceFindTeamsResponse) GetEntries() []*TeamEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *StoreServiceFindTeamsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type StoreServiceFollowTeamsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version up to which the caller has all changes; 0: none.
+	HaveVersion uint64 `protobuf:"varint,1,opt,name=have_version,json=haveVersion,proto3" json:"have_version,omitempty"`
+	// Where the caller began with nothing, and this is another page: the newest version at the first one.
+	BegunVersion uint64 `protobuf:"varint,2,opt,name=begun_version,json=begunVersion,proto3" json:"begun_version,omitempty"`
+	// Of one page; 0, or too many: 1,000.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceFollowTeamsRequest) Reset() {
+	*x = StoreServiceFollowTeamsRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceFollowTeamsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceFollowTeamsRequest) ProtoMessage() {}
+
+func (x *StoreServiceFollowTeamsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceFollowTeamsRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceFollowTeamsRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *StoreServiceFollowTeamsRequest) GetHaveVersion() uint64 {
+	if x != nil {
+		return x.HaveVersion
+	}
+	return 0
+}
+
+func (x *StoreServiceFollowTeamsRequest) GetBegunVersion() uint64 {
+	if x != nil {
+		return x.BegunVersion
+	}
+	return 0
+}
+
+func (x *StoreServiceFollowTeamsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type StoreServiceFollowTeamsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version up to which the caller has all changes with this page.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Of the last change in the database.
+	NewestVersion uint64 `protobuf:"varint,2,opt,name=newest_version,json=newestVersion,proto3" json:"newest_version,omitempty"`
+	// There are more pages. Only the last one makes what the caller has consistent.
+	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	// What the caller has does not count, and this is the first page: the database was restored from a backup, or no longer knows what was removed since.
+	Anew bool `protobuf:"varint,4,opt,name=anew,proto3" json:"anew,omitempty"`
+	// In the order of their versions.
+	Entries       []*TeamEntry `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceFollowTeamsResponse) Reset() {
+	*x = StoreServiceFollowTeamsResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceFollowTeamsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceFollowTeamsResponse) ProtoMessage() {}
+
+func (x *StoreServiceFollowTeamsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceFollowTeamsResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceFollowTeamsResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *StoreServiceFollowTeamsResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StoreServiceFollowTeamsResponse) GetNewestVersion() uint64 {
+	if x != nil {
+		return x.NewestVersion
+	}
+	return 0
+}
+
+func (x *StoreServiceFollowTeamsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *StoreServiceFollowTeamsResponse) GetAnew() bool {
+	if x != nil {
+		return x.Anew
+	}
+	return false
+}
+
+func (x *StoreServiceFollowTeamsResponse) GetEntries() []*TeamEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Filter on the topic; empty: all.
@@ -2727,7 +3368,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +3380,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +3393,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() string {
@@ -2792,7 +3433,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +3445,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +3458,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2836,7 +3477,7 @@ type DiscardDeadLettersRequest struct {
 
 func (x *DiscardDeadLettersRequest) Reset() {
 	*x = DiscardDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3489,7 @@ func (x *DiscardDeadLettersRequest) String() string {
 func (*DiscardDeadLettersRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3502,7 @@ func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DiscardDeadLettersRequest) GetIds() []uint64 {
@@ -2880,7 +3521,7 @@ type DiscardDeadLettersResponse struct {
 
 func (x *DiscardDeadLettersResponse) Reset() {
 	*x = DiscardDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3533,7 @@ func (x *DiscardDeadLettersResponse) String() string {
 func (*DiscardDeadLettersResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3546,7 @@ func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
@@ -2924,7 +3565,7 @@ type StoreServiceCancelScheduledRequest struct {
 
 func (x *StoreServiceCancelScheduledRequest) Reset() {
 	*x = StoreServiceCancelScheduledRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3577,7 @@ func (x *StoreServiceCancelScheduledRequest) String() string {
 func (*StoreServiceCancelScheduledRequest) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3590,7 @@ func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceCancelScheduledRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
@@ -2973,7 +3614,7 @@ type StoreServiceCancelScheduledResponse struct {
 
 func (x *StoreServiceCancelScheduledResponse) Reset() {
 	*x = StoreServiceCancelScheduledResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3626,7 @@ func (x *StoreServiceCancelScheduledResponse) String() string {
 func (*StoreServiceCancelScheduledResponse) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3639,7 @@ func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceCancelScheduledResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StoreServiceCancelScheduledResponse) GetCode() wirev1.Code {
@@ -3030,7 +3671,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3683,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3696,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{58}
 }
 
 type InspectResponse struct {
@@ -3067,7 +3708,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3720,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3733,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InspectResponse) GetDatabases() []*InspectedDatabase {
@@ -3127,7 +3768,7 @@ type InspectedDatabase struct {
 
 func (x *InspectedDatabase) Reset() {
 	*x = InspectedDatabase{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3780,7 @@ func (x *InspectedDatabase) String() string {
 func (*InspectedDatabase) ProtoMessage() {}
 
 func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3793,7 @@ func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectedDatabase.ProtoReflect.Descriptor instead.
 func (*InspectedDatabase) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InspectedDatabase) GetName() string {
@@ -3230,7 +3871,7 @@ type StoreServicePutModelRequest struct {
 
 func (x *StoreServicePutModelRequest) Reset() {
 	*x = StoreServicePutModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3883,7 @@ func (x *StoreServicePutModelRequest) String() string {
 func (*StoreServicePutModelRequest) ProtoMessage() {}
 
 func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3896,7 @@ func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
@@ -3281,7 +3922,7 @@ type StoreServicePutModelResponse struct {
 
 func (x *StoreServicePutModelResponse) Reset() {
 	*x = StoreServicePutModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3934,7 @@ func (x *StoreServicePutModelResponse) String() string {
 func (*StoreServicePutModelResponse) ProtoMessage() {}
 
 func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3947,7 @@ func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
@@ -3326,7 +3967,7 @@ type StoreServiceListModelsRequest struct {
 
 func (x *StoreServiceListModelsRequest) Reset() {
 	*x = StoreServiceListModelsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3979,7 @@ func (x *StoreServiceListModelsRequest) String() string {
 func (*StoreServiceListModelsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3992,7 @@ func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
@@ -3372,7 +4013,7 @@ type StoreServiceListModelsResponse struct {
 
 func (x *StoreServiceListModelsResponse) Reset() {
 	*x = StoreServiceListModelsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +4025,7 @@ func (x *StoreServiceListModelsResponse) String() string {
 func (*StoreServiceListModelsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +4038,7 @@ func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
@@ -3424,7 +4065,7 @@ type StoreServiceReadModelRequest struct {
 
 func (x *StoreServiceReadModelRequest) Reset() {
 	*x = StoreServiceReadModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +4077,7 @@ func (x *StoreServiceReadModelRequest) String() string {
 func (*StoreServiceReadModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +4090,7 @@ func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StoreServiceReadModelRequest) GetName() string {
@@ -3477,7 +4118,7 @@ type StoreServiceReadModelResponse struct {
 
 func (x *StoreServiceReadModelResponse) Reset() {
 	*x = StoreServiceReadModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +4130,7 @@ func (x *StoreServiceReadModelResponse) String() string {
 func (*StoreServiceReadModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +4143,7 @@ func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
@@ -3529,7 +4170,7 @@ type StoreServiceDeleteModelRequest struct {
 
 func (x *StoreServiceDeleteModelRequest) Reset() {
 	*x = StoreServiceDeleteModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +4182,7 @@ func (x *StoreServiceDeleteModelRequest) String() string {
 func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +4195,7 @@ func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{56}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StoreServiceDeleteModelRequest) GetName() string {
@@ -3579,7 +4220,7 @@ type StoreServiceDeleteModelResponse struct {
 
 func (x *StoreServiceDeleteModelResponse) Reset() {
 	*x = StoreServiceDeleteModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +4232,7 @@ func (x *StoreServiceDeleteModelResponse) String() string {
 func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +4245,7 @@ func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{57}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{68}
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -3620,7 +4261,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +4273,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +4328,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +4340,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +4381,7 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
-	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x18pushmesh/v1/access.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
+	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x18pushmesh/v1/access.proto\x1a\x1cpushmesh/v1/membership.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
 	"\rOwnersRequest\"\xf2\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
 	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x12\x17\n" +
@@ -3963,7 +4604,46 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"revocation\x18\x01 \x01(\v2\x17.pushmesh.v1.RevocationR\n" +
 	"revocation\"\x1d\n" +
-	"\x1bStoreServiceRestoreResponse\"s\n" +
+	"\x1bStoreServiceRestoreResponse\"\x8e\x01\n" +
+	"\tTeamEntry\x12%\n" +
+	"\x04team\x18\x01 \x01(\v2\x11.pushmesh.v1.TeamR\x04team\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
+	"\aremoved\x18\x03 \x01(\bR\aremoved\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04born\x18\x05 \x01(\x04R\x04born\"C\n" +
+	"\x1aStoreServicePutTeamRequest\x12%\n" +
+	"\x04team\x18\x01 \x01(\v2\x11.pushmesh.v1.TeamR\x04team\"b\n" +
+	"\x1bStoreServicePutTeamResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12)\n" +
+	"\x06before\x18\x02 \x01(\v2\x11.pushmesh.v1.TeamR\x06before\"3\n" +
+	"\x1dStoreServiceDeleteTeamRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
+	"\x1eStoreServiceDeleteTeamResponse\x12)\n" +
+	"\x06before\x18\x01 \x01(\v2\x11.pushmesh.v1.TeamR\x06before\"d\n" +
+	" StoreServiceChangeMembersRequest\x12\x12\n" +
+	"\x04team\x18\x01 \x01(\tR\x04team\x12\x14\n" +
+	"\x05users\x18\x02 \x03(\tR\x05users\x12\x16\n" +
+	"\x06remove\x18\x03 \x01(\bR\x06remove\"=\n" +
+	"!StoreServiceChangeMembersResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\rR\achanged\"r\n" +
+	"\x1cStoreServiceFindTeamsRequest\x12\x12\n" +
+	"\x04team\x18\x01 \x01(\tR\x04team\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\"n\n" +
+	"\x1dStoreServiceFindTeamsResponse\x129\n" +
+	"\aentries\x18\x01 \x03(\v2\x1f.pushmesh.internal.v1.TeamEntryR\aentries\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"~\n" +
+	"\x1eStoreServiceFollowTeamsRequest\x12!\n" +
+	"\fhave_version\x18\x01 \x01(\x04R\vhaveVersion\x12#\n" +
+	"\rbegun_version\x18\x02 \x01(\x04R\fbegunVersion\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"\xc5\x01\n" +
+	"\x1fStoreServiceFollowTeamsResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12%\n" +
+	"\x0enewest_version\x18\x02 \x01(\x04R\rnewestVersion\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x12\n" +
+	"\x04anew\x18\x04 \x01(\bR\x04anew\x129\n" +
+	"\aentries\x18\x05 \x03(\v2\x1f.pushmesh.internal.v1.TeamEntryR\aentries\"s\n" +
 	"\x16ListDeadLettersRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x19\n" +
 	"\bafter_id\x18\x02 \x01(\x04R\aafterId\x12\x14\n" +
@@ -4022,7 +4702,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\xf6\x16\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xd4\x1b\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -4042,6 +4722,12 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x06Revoke\x12/.pushmesh.internal.v1.StoreServiceRevokeRequest\x1a0.pushmesh.internal.v1.StoreServiceRevokeResponse\x12\x86\x01\n" +
 	"\x0fListRevocations\x128.pushmesh.internal.v1.StoreServiceListRevocationsRequest\x1a9.pushmesh.internal.v1.StoreServiceListRevocationsResponse\x12n\n" +
 	"\aRestore\x120.pushmesh.internal.v1.StoreServiceRestoreRequest\x1a1.pushmesh.internal.v1.StoreServiceRestoreResponse\x12n\n" +
+	"\aPutTeam\x120.pushmesh.internal.v1.StoreServicePutTeamRequest\x1a1.pushmesh.internal.v1.StoreServicePutTeamResponse\x12w\n" +
+	"\n" +
+	"DeleteTeam\x123.pushmesh.internal.v1.StoreServiceDeleteTeamRequest\x1a4.pushmesh.internal.v1.StoreServiceDeleteTeamResponse\x12\x80\x01\n" +
+	"\rChangeMembers\x126.pushmesh.internal.v1.StoreServiceChangeMembersRequest\x1a7.pushmesh.internal.v1.StoreServiceChangeMembersResponse\x12t\n" +
+	"\tFindTeams\x122.pushmesh.internal.v1.StoreServiceFindTeamsRequest\x1a3.pushmesh.internal.v1.StoreServiceFindTeamsResponse\x12z\n" +
+	"\vFollowTeams\x124.pushmesh.internal.v1.StoreServiceFollowTeamsRequest\x1a5.pushmesh.internal.v1.StoreServiceFollowTeamsResponse\x12n\n" +
 	"\x0fListDeadLetters\x12,.pushmesh.internal.v1.ListDeadLettersRequest\x1a-.pushmesh.internal.v1.ListDeadLettersResponse\x12w\n" +
 	"\x12DiscardDeadLetters\x12/.pushmesh.internal.v1.DiscardDeadLettersRequest\x1a0.pushmesh.internal.v1.DiscardDeadLettersResponse\x12\x86\x01\n" +
 	"\x0fCancelScheduled\x128.pushmesh.internal.v1.StoreServiceCancelScheduledRequest\x1a9.pushmesh.internal.v1.StoreServiceCancelScheduledResponse\x12s\n" +
@@ -4068,7 +4754,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -4112,130 +4798,158 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*StoreServiceListRevocationsResponse)(nil), // 39: pushmesh.internal.v1.StoreServiceListRevocationsResponse
 	(*StoreServiceRestoreRequest)(nil),          // 40: pushmesh.internal.v1.StoreServiceRestoreRequest
 	(*StoreServiceRestoreResponse)(nil),         // 41: pushmesh.internal.v1.StoreServiceRestoreResponse
-	(*ListDeadLettersRequest)(nil),              // 42: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),             // 43: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),           // 44: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil),          // 45: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*StoreServiceCancelScheduledRequest)(nil),  // 46: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	(*StoreServiceCancelScheduledResponse)(nil), // 47: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	(*InspectRequest)(nil),                      // 48: pushmesh.internal.v1.InspectRequest
-	(*InspectResponse)(nil),                     // 49: pushmesh.internal.v1.InspectResponse
-	(*InspectedDatabase)(nil),                   // 50: pushmesh.internal.v1.InspectedDatabase
-	(*StoreServicePutModelRequest)(nil),         // 51: pushmesh.internal.v1.StoreServicePutModelRequest
-	(*StoreServicePutModelResponse)(nil),        // 52: pushmesh.internal.v1.StoreServicePutModelResponse
-	(*StoreServiceListModelsRequest)(nil),       // 53: pushmesh.internal.v1.StoreServiceListModelsRequest
-	(*StoreServiceListModelsResponse)(nil),      // 54: pushmesh.internal.v1.StoreServiceListModelsResponse
-	(*StoreServiceReadModelRequest)(nil),        // 55: pushmesh.internal.v1.StoreServiceReadModelRequest
-	(*StoreServiceReadModelResponse)(nil),       // 56: pushmesh.internal.v1.StoreServiceReadModelResponse
-	(*StoreServiceDeleteModelRequest)(nil),      // 57: pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	(*StoreServiceDeleteModelResponse)(nil),     // 58: pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	(*OwnersResponse_Range)(nil),                // 59: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 60: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 61: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 62: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 63: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 64: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 65: pushmesh.v1.Namespace
-	(*pushmeshv1.Revocation)(nil),               // 66: pushmesh.v1.Revocation
-	(*pushmeshv1.Model)(nil),                    // 67: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 68: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 69: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 70: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 71: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*TeamEntry)(nil),                           // 42: pushmesh.internal.v1.TeamEntry
+	(*StoreServicePutTeamRequest)(nil),          // 43: pushmesh.internal.v1.StoreServicePutTeamRequest
+	(*StoreServicePutTeamResponse)(nil),         // 44: pushmesh.internal.v1.StoreServicePutTeamResponse
+	(*StoreServiceDeleteTeamRequest)(nil),       // 45: pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	(*StoreServiceDeleteTeamResponse)(nil),      // 46: pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	(*StoreServiceChangeMembersRequest)(nil),    // 47: pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	(*StoreServiceChangeMembersResponse)(nil),   // 48: pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	(*StoreServiceFindTeamsRequest)(nil),        // 49: pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	(*StoreServiceFindTeamsResponse)(nil),       // 50: pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	(*StoreServiceFollowTeamsRequest)(nil),      // 51: pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	(*StoreServiceFollowTeamsResponse)(nil),     // 52: pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	(*ListDeadLettersRequest)(nil),              // 53: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 54: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 55: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 56: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 57: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 58: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*InspectRequest)(nil),                      // 59: pushmesh.internal.v1.InspectRequest
+	(*InspectResponse)(nil),                     // 60: pushmesh.internal.v1.InspectResponse
+	(*InspectedDatabase)(nil),                   // 61: pushmesh.internal.v1.InspectedDatabase
+	(*StoreServicePutModelRequest)(nil),         // 62: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 63: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 64: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 65: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 66: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 67: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 68: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 69: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 70: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 71: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 72: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 73: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 74: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 75: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 76: pushmesh.v1.Namespace
+	(*pushmeshv1.Revocation)(nil),               // 77: pushmesh.v1.Revocation
+	(*pushmeshv1.Team)(nil),                     // 78: pushmesh.v1.Team
+	(*pushmeshv1.Model)(nil),                    // 79: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 80: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 81: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 82: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 83: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	59, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	70, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	63, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	74, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
 	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	60, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	63, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	61, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	71, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	74, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	72, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
 	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
 	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
 	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	63, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	63, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	64, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	64, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	65, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	65, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	65, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	66, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
-	66, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
-	66, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
-	66, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
-	20, // 24: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	63, // 25: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
-	50, // 26: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	62, // 27: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	0,  // 28: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	67, // 29: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	67, // 30: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	67, // 31: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	67, // 32: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
-	1,  // 33: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 34: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 35: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 36: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 37: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	15, // 38: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	18, // 39: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	22, // 40: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	24, // 41: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	26, // 42: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	28, // 43: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
-	30, // 44: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	32, // 45: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	34, // 46: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	36, // 47: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
-	38, // 48: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	40, // 49: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
-	42, // 50: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	44, // 51: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	46, // 52: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	51, // 53: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	53, // 54: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	55, // 55: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	57, // 56: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	68, // 57: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	69, // 58: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	48, // 59: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 60: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 61: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 62: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 63: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 64: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 65: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 66: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 67: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 68: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 69: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 70: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
-	31, // 71: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	33, // 72: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	35, // 73: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	37, // 74: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
-	39, // 75: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	41, // 76: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
-	43, // 77: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	45, // 78: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	47, // 79: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	52, // 80: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	54, // 81: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	56, // 82: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	58, // 83: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	70, // 84: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	71, // 85: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	49, // 86: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	60, // [60:87] is the sub-list for method output_type
-	33, // [33:60] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	74, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	74, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	75, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	75, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	76, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	76, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	76, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	77, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
+	77, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
+	77, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
+	77, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
+	78, // 24: pushmesh.internal.v1.TeamEntry.team:type_name -> pushmesh.v1.Team
+	78, // 25: pushmesh.internal.v1.StoreServicePutTeamRequest.team:type_name -> pushmesh.v1.Team
+	78, // 26: pushmesh.internal.v1.StoreServicePutTeamResponse.before:type_name -> pushmesh.v1.Team
+	78, // 27: pushmesh.internal.v1.StoreServiceDeleteTeamResponse.before:type_name -> pushmesh.v1.Team
+	42, // 28: pushmesh.internal.v1.StoreServiceFindTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
+	42, // 29: pushmesh.internal.v1.StoreServiceFollowTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
+	20, // 30: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	74, // 31: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	61, // 32: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
+	73, // 33: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	0,  // 34: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
+	79, // 35: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	79, // 36: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	79, // 37: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	79, // 38: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 39: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 40: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 41: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 42: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 43: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	15, // 44: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	18, // 45: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	22, // 46: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	24, // 47: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	26, // 48: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	28, // 49: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
+	30, // 50: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	32, // 51: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	34, // 52: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	36, // 53: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	38, // 54: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	40, // 55: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	43, // 56: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
+	45, // 57: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	47, // 58: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	49, // 59: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	51, // 60: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	53, // 61: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	55, // 62: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	57, // 63: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	62, // 64: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	64, // 65: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	66, // 66: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	68, // 67: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	80, // 68: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	81, // 69: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	59, // 70: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 71: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 72: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 73: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 74: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 75: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	16, // 76: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	21, // 77: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	23, // 78: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	25, // 79: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	27, // 80: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	29, // 81: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
+	31, // 82: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	33, // 83: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	35, // 84: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	37, // 85: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	39, // 86: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	41, // 87: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	44, // 88: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
+	46, // 89: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	48, // 90: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	50, // 91: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	52, // 92: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	54, // 93: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	56, // 94: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	58, // 95: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	63, // 96: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	65, // 97: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	67, // 98: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	69, // 99: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	82, // 100: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	83, // 101: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	60, // 102: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	71, // [71:103] is the sub-list for method output_type
+	39, // [39:71] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -4250,7 +4964,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   62,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,11 @@ const (
 	StoreService_Revoke_FullMethodName             = "/pushmesh.internal.v1.StoreService/Revoke"
 	StoreService_ListRevocations_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListRevocations"
 	StoreService_Restore_FullMethodName            = "/pushmesh.internal.v1.StoreService/Restore"
+	StoreService_PutTeam_FullMethodName            = "/pushmesh.internal.v1.StoreService/PutTeam"
+	StoreService_DeleteTeam_FullMethodName         = "/pushmesh.internal.v1.StoreService/DeleteTeam"
+	StoreService_ChangeMembers_FullMethodName      = "/pushmesh.internal.v1.StoreService/ChangeMembers"
+	StoreService_FindTeams_FullMethodName          = "/pushmesh.internal.v1.StoreService/FindTeams"
+	StoreService_FollowTeams_FullMethodName        = "/pushmesh.internal.v1.StoreService/FollowTeams"
 	StoreService_ListDeadLetters_FullMethodName    = "/pushmesh.internal.v1.StoreService/ListDeadLetters"
 	StoreService_DiscardDeadLetters_FullMethodName = "/pushmesh.internal.v1.StoreService/DiscardDeadLetters"
 	StoreService_CancelScheduled_FullMethodName    = "/pushmesh.internal.v1.StoreService/CancelScheduled"
@@ -84,6 +89,14 @@ type StoreServiceClient interface {
 	// ListRevocations answers with what changed after a version, in pages.
 	ListRevocations(ctx context.Context, in *StoreServiceListRevocationsRequest, opts ...grpc.CallOption) (*StoreServiceListRevocationsResponse, error)
 	Restore(ctx context.Context, in *StoreServiceRestoreRequest, opts ...grpc.CallOption) (*StoreServiceRestoreResponse, error)
+	PutTeam(ctx context.Context, in *StoreServicePutTeamRequest, opts ...grpc.CallOption) (*StoreServicePutTeamResponse, error)
+	DeleteTeam(ctx context.Context, in *StoreServiceDeleteTeamRequest, opts ...grpc.CallOption) (*StoreServiceDeleteTeamResponse, error)
+	// ChangeMembers adds or removes all users that it names, or none of them.
+	ChangeMembers(ctx context.Context, in *StoreServiceChangeMembersRequest, opts ...grpc.CallOption) (*StoreServiceChangeMembersResponse, error)
+	// FindTeams answers with teams or memberships in the order of their names, in pages.
+	FindTeams(ctx context.Context, in *StoreServiceFindTeamsRequest, opts ...grpc.CallOption) (*StoreServiceFindTeamsResponse, error)
+	// FollowTeams answers with what changed after a version, in pages.
+	FollowTeams(ctx context.Context, in *StoreServiceFollowTeamsRequest, opts ...grpc.CallOption) (*StoreServiceFollowTeamsResponse, error)
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(ctx context.Context, in *DiscardDeadLettersRequest, opts ...grpc.CallOption) (*DiscardDeadLettersResponse, error)
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
@@ -292,6 +305,56 @@ func (c *storeServiceClient) Restore(ctx context.Context, in *StoreServiceRestor
 	return out, nil
 }
 
+func (c *storeServiceClient) PutTeam(ctx context.Context, in *StoreServicePutTeamRequest, opts ...grpc.CallOption) (*StoreServicePutTeamResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServicePutTeamResponse)
+	err := c.cc.Invoke(ctx, StoreService_PutTeam_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) DeleteTeam(ctx context.Context, in *StoreServiceDeleteTeamRequest, opts ...grpc.CallOption) (*StoreServiceDeleteTeamResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceDeleteTeamResponse)
+	err := c.cc.Invoke(ctx, StoreService_DeleteTeam_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ChangeMembers(ctx context.Context, in *StoreServiceChangeMembersRequest, opts ...grpc.CallOption) (*StoreServiceChangeMembersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceChangeMembersResponse)
+	err := c.cc.Invoke(ctx, StoreService_ChangeMembers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) FindTeams(ctx context.Context, in *StoreServiceFindTeamsRequest, opts ...grpc.CallOption) (*StoreServiceFindTeamsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceFindTeamsResponse)
+	err := c.cc.Invoke(ctx, StoreService_FindTeams_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) FollowTeams(ctx context.Context, in *StoreServiceFollowTeamsRequest, opts ...grpc.CallOption) (*StoreServiceFollowTeamsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceFollowTeamsResponse)
+	err := c.cc.Invoke(ctx, StoreService_FollowTeams_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDeadLettersResponse)
@@ -443,6 +506,14 @@ type StoreServiceServer interface {
 	// ListRevocations answers with what changed after a version, in pages.
 	ListRevocations(context.Context, *StoreServiceListRevocationsRequest) (*StoreServiceListRevocationsResponse, error)
 	Restore(context.Context, *StoreServiceRestoreRequest) (*StoreServiceRestoreResponse, error)
+	PutTeam(context.Context, *StoreServicePutTeamRequest) (*StoreServicePutTeamResponse, error)
+	DeleteTeam(context.Context, *StoreServiceDeleteTeamRequest) (*StoreServiceDeleteTeamResponse, error)
+	// ChangeMembers adds or removes all users that it names, or none of them.
+	ChangeMembers(context.Context, *StoreServiceChangeMembersRequest) (*StoreServiceChangeMembersResponse, error)
+	// FindTeams answers with teams or memberships in the order of their names, in pages.
+	FindTeams(context.Context, *StoreServiceFindTeamsRequest) (*StoreServiceFindTeamsResponse, error)
+	// FollowTeams answers with what changed after a version, in pages.
+	FollowTeams(context.Context, *StoreServiceFollowTeamsRequest) (*StoreServiceFollowTeamsResponse, error)
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error)
 	// CancelScheduled withdraws a message of a shard that this store owns before it falls due. Every store answers: who does not
@@ -519,6 +590,21 @@ func (UnimplementedStoreServiceServer) ListRevocations(context.Context, *StoreSe
 }
 func (UnimplementedStoreServiceServer) Restore(context.Context, *StoreServiceRestoreRequest) (*StoreServiceRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Restore not implemented")
+}
+func (UnimplementedStoreServiceServer) PutTeam(context.Context, *StoreServicePutTeamRequest) (*StoreServicePutTeamResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutTeam not implemented")
+}
+func (UnimplementedStoreServiceServer) DeleteTeam(context.Context, *StoreServiceDeleteTeamRequest) (*StoreServiceDeleteTeamResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteTeam not implemented")
+}
+func (UnimplementedStoreServiceServer) ChangeMembers(context.Context, *StoreServiceChangeMembersRequest) (*StoreServiceChangeMembersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
+}
+func (UnimplementedStoreServiceServer) FindTeams(context.Context, *StoreServiceFindTeamsRequest) (*StoreServiceFindTeamsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindTeams not implemented")
+}
+func (UnimplementedStoreServiceServer) FollowTeams(context.Context, *StoreServiceFollowTeamsRequest) (*StoreServiceFollowTeamsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FollowTeams not implemented")
 }
 func (UnimplementedStoreServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
@@ -859,6 +945,96 @@ func _StoreService_Restore_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_PutTeam_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServicePutTeamRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).PutTeam(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_PutTeam_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).PutTeam(ctx, req.(*StoreServicePutTeamRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_DeleteTeam_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceDeleteTeamRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).DeleteTeam(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_DeleteTeam_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).DeleteTeam(ctx, req.(*StoreServiceDeleteTeamRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceChangeMembersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ChangeMembers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ChangeMembers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ChangeMembers(ctx, req.(*StoreServiceChangeMembersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_FindTeams_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceFindTeamsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).FindTeams(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_FindTeams_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).FindTeams(ctx, req.(*StoreServiceFindTeamsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_FollowTeams_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceFollowTeamsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).FollowTeams(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_FollowTeams_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).FollowTeams(ctx, req.(*StoreServiceFollowTeamsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDeadLettersRequest)
 	if err := dec(in); err != nil {
@@ -1076,6 +1252,26 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Restore",
 			Handler:    _StoreService_Restore_Handler,
+		},
+		{
+			MethodName: "PutTeam",
+			Handler:    _StoreService_PutTeam_Handler,
+		},
+		{
+			MethodName: "DeleteTeam",
+			Handler:    _StoreService_DeleteTeam_Handler,
+		},
+		{
+			MethodName: "ChangeMembers",
+			Handler:    _StoreService_ChangeMembers_Handler,
+		},
+		{
+			MethodName: "FindTeams",
+			Handler:    _StoreService_FindTeams_Handler,
+		},
+		{
+			MethodName: "FollowTeams",
+			Handler:    _StoreService_FollowTeams_Handler,
 		},
 		{
 			MethodName: "ListDeadLetters",

@@ -27,6 +27,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/sessions"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/subscribe"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/teams"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
@@ -66,6 +67,7 @@ type grammar struct {
 	Health     operate.Health     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
 	Session    sessions.Command   `cmd:"" help:"Show and delete durable sessions, and change the profiles that messages are ranked for."`
 	Shard      operate.Shard      `cmd:"" help:"Move shards between the databases of a mesh."`
+	Team       teams.Command      `cmd:"" help:"Grant users something beside their tokens, in teams."`
 	Top        operate.Top        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
 	Version    operate.Version    `cmd:"" help:"Print the version."`
 }

@@ -176,8 +176,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
 		h.forConn(e.Conn, h.sessions.yield)
-	case exchange.RevocationsChanged:
-		h.rooms.principals.Sweep()
+	case exchange.RevocationsChanged, exchange.TeamsChanged:
+		h.rooms.principals.Changed(e)
 	case exchange.PoliciesChanged:
 		h.topics.PoliciesChanged()
 		h.groups.room.PoliciesChanged()

@@ -15,5 +15,9 @@ type Identified struct {
 // RevocationsChanged says that other tokens are revoked than before.
 type RevocationsChanged struct{}
 
+// TeamsChanged says that users are in other teams than before, or teams grant something else.
+type TeamsChanged struct{}
+
 func (Identified) event()         {}
+func (TeamsChanged) event()       {}
 func (RevocationsChanged) event() {}

@@ -82,6 +82,8 @@ type Config struct {
 	Grace       time.Duration
 	// Revoked says which tokens are void before they end; nil: none is.
 	Revoked Revocations
+	// Teams say what users are granted beside their tokens; nil: nothing.
+	Teams Teams
 	// Namespaces say what clients may not do, whatever they are granted; it must not block. nil:
 	// nothing of that.
 	Namespaces func() *policy.Table
@@ -90,8 +92,9 @@ type Config struct {
 // Table has the principals of one loop's connections, and is used by that loop alone.
 type Table struct {
 	cfg      Config
-	sweep    *sweep   // nil: none is under way
-	barring  *barring // likewise
+	sweep    *sweep // nil: none is under way
+	barring  *pass  // likewise
+	moving   *pass  // likewise
 	delivery Delivery
 	jobs     *walk.Jobs
 	cost     *walk.Cost
@@ -113,6 +116,7 @@ type Stats struct {
 	Revoked   uint64 // connections closed because their token was revoked
 	Lost      uint64 // subscriptions that ended because a new token does not grant them
 	Barred    uint64 // subscriptions that ended because of a namespace's rule
+	Left      uint64 // subscriptions that ended because no team grants them any more
 }
 
 // entry is what a connection has. Its strings are of names.
@@ -227,7 +231,7 @@ func (t *Table) identify(c exchange.Conn, s Shown) (*identity.Principal, *code.E
 
 // enter notes who a connection belongs to, unless its Hello asks for what the token does not allow.
 func (t *Table) enter(c exchange.Conn, m *wirev1.Hello, who *identity.Principal) *code.Error {
-	if why := t.revoked(who); why != nil {
+	if why := t.refuses(who); why != nil {
 		return why
 	}
 	switch {
@@ -257,7 +261,7 @@ func (t *Table) set(c exchange.Conn, who *identity.Principal) {
 		e.user = t.names.Put(who.User)
 	}
 	before := e.grants
-	e.grants = t.grants.hold(who.Grants)
+	e.grants = t.grants.hold(who.Grants, t.teams(who.User))
 	t.grants.release(before)
 	shown := revocation.Of(who)
 	e.gen, e.token, e.issued, e.ends = c.Gen, shown.Key, shown.Issued, 0

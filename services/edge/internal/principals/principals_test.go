@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/team"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -84,7 +85,7 @@ func TestGrantsAreCounted(t *testing.T) {
 				holders = holders[:len(holders)-1]
 			} else {
 				g := rapid.SampledFrom(all).Draw(t, "grants")
-				place := s.hold(g)
+				place := s.hold(g, team.Set{})
 				holders = append(holders, struct {
 					place uint32
 					g     *identity.Grants

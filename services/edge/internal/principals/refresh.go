@@ -56,7 +56,7 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 		why = code.New(wirev1.Code_CODE_FORBIDDEN, "the token is of another user: a connection keeps the user that it began with")
 	}
 	if why == nil {
-		why = t.revoked(who)
+		why = t.refuses(who)
 	}
 	if why == nil && len(who.Clients) > 0 {
 		if clientID, _, _, _ := t.delivery.Client(c.Slot); !who.AllowsClient(clientID) {
@@ -85,11 +85,7 @@ func (t *Table) ungranted(slot uint32) look {
 		rights, _ := t.Rights(slot)
 		t.cost.Add(rights.Weight())
 		if end(func(filter, group string) string {
-			_, granted := rights.AllowsValid(identity.Subscribe, filter)
-			if granted && group != "" {
-				_, granted = rights.AllowsGroup(group, filter)
-			}
-			if granted {
+			if allows(rights, filter, group) {
 				return ""
 			}
 			return notGranted

@@ -15,14 +15,20 @@ type Revocations interface {
 	List() *revocation.List
 }
 
-// revoked says why a token is not taken that was found good: it is looked at here, and not where it
-// was checked, so that none comes in between that and a sweep.
-func (t *Table) revoked(who *identity.Principal) *code.Error {
-	if t.cfg.Revoked == nil {
-		return nil
+// refuses says why a token is not taken that was found good: it is revoked, or it is not known what
+// is, or what its user's teams grant. That is looked at here, and not where the token was checked,
+// so that none comes in between that and a sweep.
+func (t *Table) refuses(who *identity.Principal) *code.Error {
+	if t.cfg.Revoked != nil {
+		_, now := t.now()
+		if why := t.cfg.Revoked.Refuses(revocation.Of(who), now); why != nil {
+			return why
+		}
 	}
-	_, now := t.now()
-	return t.cfg.Revoked.Refuses(revocation.Of(who), now)
+	if t.cfg.Teams != nil {
+		return t.cfg.Teams.Fault()
+	}
+	return nil
 }
 
 // Sweep closes connections whose token was revoked since they came, some slots at a time. One that

@@ -3,6 +3,8 @@
 package request
 
 import (
+	"strings"
+
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -62,7 +64,11 @@ func (c *Client) ungranted(verb identity.Verb, filter string) *code.Error {
 	if _, allowed := c.Rights.AllowsValid(verb, filter); allowed {
 		return nil
 	}
-	return code.New(wirev1.Code_CODE_FORBIDDEN, "no filter of the token's "+claimOf[verb]+" contains it (rule default-deny): see pushmesh auth explain --verb "+verb.String())
+	where := "no filter of the token's " + claimOf[verb]
+	if teams := c.Rights.Sources(); len(teams) > 0 {
+		where += " or of " + strings.Join(teams, ", ")
+	}
+	return code.New(wirev1.Code_CODE_FORBIDDEN, where+" contains it (rule default-deny): see pushmesh auth explain --verb "+verb.String())
 }
 
 // claimOf a token, in which filters are granted.

@@ -161,6 +161,7 @@ func serveWith(t *testing.T, roles map[string][]string, rank pb.RankServiceServe
 		pb.RegisterHistoryServiceServer(r, pb.UnimplementedHistoryServiceServer{})
 		pb.RegisterSessionServiceServer(r, pb.UnimplementedSessionServiceServer{})
 		pb.RegisterAccessServiceServer(r, pb.UnimplementedAccessServiceServer{})
+		pb.RegisterMembershipServiceServer(r, pb.UnimplementedMembershipServiceServer{})
 		pb.RegisterNamespaceServiceServer(r, pb.UnimplementedNamespaceServiceServer{})
 		pb.RegisterPresenceServiceServer(r, pb.UnimplementedPresenceServiceServer{})
 		pb.RegisterRankServiceServer(r, rank)
@@ -249,7 +250,7 @@ func TestRolesByCallsByTopics(t *testing.T) {
 		"Publish": "publisher", "PublishStream": "publisher", "CancelScheduled": "publisher", "Subscribe": "consumer",
 		"HistoryService/Read": "auditor", "HistoryService/Head": "auditor", "PresenceService/Count": "auditor", "PresenceService/List": "auditor", "PresenceService/Watch": "auditor",
 		"Check": "auditor", "ClaimService/Watch": "auditor", "ClaimService/List": "auditor", "DeadLetterService/List": "auditor",
-		"AccessService/List": "auditor", "SessionService/List": "auditor", "SessionService/Get": "auditor", "NamespaceService/Get": "auditor", "NamespaceService/List": "auditor",
+		"AccessService/List": "auditor", "MembershipService/List": "auditor", "ListTeams": "auditor", "SessionService/List": "auditor", "SessionService/Get": "auditor", "NamespaceService/Get": "auditor", "NamespaceService/List": "auditor",
 		"RankService/Rank": "publisher consumer auditor", "ListModels": "auditor", "Nodes": "auditor",
 	}
 	own := map[string]string{

@@ -91,6 +91,14 @@ func revoked(user, issuer, id string) string {
 	return fmt.Sprintf("user %q, issuer %q, token id %q", user, issuer, id)
 }
 
+// namedUsers is how many users of a change the log names.
+const namedUsers = 10
+
+// users names those whose membership changes, for the log.
+func users(team string, all []string) string {
+	return fmt.Sprintf("team %q, %d users: %q", team, len(all), all[:min(len(all), namedUsers)])
+}
+
 // needs has every RPC of the public API.
 var needs = map[string]need{
 	// topics in publish.Publisher
@@ -134,6 +142,17 @@ var needs = map[string]need{
 	})},
 	"pushmesh.v1.AccessService/Restore": {about: get(func(m *pb.AccessServiceRestoreRequest) string {
 		return revoked(m.GetUser(), m.GetIssuer(), m.GetTokenId())
+	})},
+
+	"pushmesh.v1.MembershipService/ListTeams":  {any: backends.Auditor},
+	"pushmesh.v1.MembershipService/List":       {any: backends.Auditor},
+	"pushmesh.v1.MembershipService/PutTeam":    {about: get(func(m *pb.PutTeamRequest) string { return fmt.Sprintf("team %q", m.GetTeam().GetName()) })},
+	"pushmesh.v1.MembershipService/DeleteTeam": {about: get(func(m *pb.DeleteTeamRequest) string { return fmt.Sprintf("team %q", m.GetName()) })},
+	"pushmesh.v1.MembershipService/Add": {about: get(func(m *pb.MembershipServiceAddRequest) string {
+		return users(m.GetTeam(), m.GetUsers())
+	})},
+	"pushmesh.v1.MembershipService/Remove": {about: get(func(m *pb.MembershipServiceRemoveRequest) string {
+		return users(m.GetTeam(), m.GetUsers())
 	})},
 
 	"pushmesh.v1.NamespaceService/Put":    {about: get(func(m *pb.NamespaceServicePutRequest) string { return m.GetNamespace().GetPrefix() })},

@@ -34,6 +34,7 @@ type Records interface {
 	Schedules
 	Claims
 	Revocations
+	Teams
 }
 
 // Log is the log of shards, and who owns them.

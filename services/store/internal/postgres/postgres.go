@@ -23,6 +23,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/revocations"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/sessions"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/teams"
 )
 
 // Home is the name of a mesh's first database.
@@ -49,6 +50,7 @@ type DB struct {
 	*claims.Claims
 	*outbox.Outboxes
 	*revocations.Revocations
+	*teams.Teams
 }
 
 var (
@@ -70,7 +72,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	return &DB{
 		Server: s, Partitions: p, Log: log.New(s, p), Sessions: held, Letters: deadletters.New(s), Namespaces: namespaces.New(s),
-		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s),
+		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s), Teams: teams.New(s),
 	}, nil
 }
 

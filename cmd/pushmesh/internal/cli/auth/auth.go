@@ -33,20 +33,24 @@ type Explain struct {
 	User  string   `placeholder:"NAME" help:"Explain a user of this name instead of a token, to try filters; it has the rules of --grant."`
 	Grant []string `sep:"none" placeholder:"VERB=FILTER" help:"Rule of --user: subscribe, publish, claim or group, and a filter, in which {user} stands for the name (of group: GROUP/FILTER); may be given several times."`
 
+	Teams bool `help:"Ask a router which teams the user is in, and look at what these grant, too."`
+
 	Verb     string `enum:",subscribe,publish,claim,group" default:"" placeholder:"VERB" help:"What to do: subscribe, publish, claim or group; without it everything that is allowed is shown."`
 	Topic    string `placeholder:"FILTER" help:"To which topic or filter (with claim: which resource)."`
 	Group    string `placeholder:"NAME" help:"As a member of which group, with --verb group."`
 	ClientID string `name:"client-id" placeholder:"ID" help:"Say also whether a connection may have this client id."`
+	cmdline.RouterFlag
 	cmdline.FormatFlag
 }
 
 // Help of the command.
 func (Explain) Help() string {
-	return `Asks no mesh: it checks the token as edges do, and looks at its rules. The exit code is 0 if everything that was asked for is allowed, and 1 if the token
+	return `Asks no mesh, but with --teams: it checks the token as edges do, and looks at its rules. The exit code is 0 if everything that was asked for is allowed, and 1 if the token
 or anything else is refused. The token itself is never shown.
 
   pushmesh auth explain --issuers issuers.yaml --token-file ann.jwt
   pushmesh auth explain --issuers issuers.yaml --token-file - --verb publish --topic room/7/chat < ann.jwt
+  pushmesh auth explain --issuers issuers.yaml --token-file ann.jwt --teams
   pushmesh auth explain --user ann --grant subscribe=room/+/chat --verb subscribe --topic 'room/#'
   pushmesh auth explain --user ann --grant group=workers/jobs/# --grant subscribe=jobs/# --verb group --group workers --topic jobs/7
 
@@ -94,6 +98,11 @@ func (c *Explain) Run(ctx context.Context, stdio cmdline.IO) error {
 		who = nil
 	default:
 		return err // it is not known
+	}
+	if who != nil && c.Teams {
+		if who, err = c.withTeams(ctx, who); err != nil {
+			return err
+		}
 	}
 	a := c.explain(who, refusal)
 	a.Keys = from

@@ -197,6 +197,7 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 }
 
 func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *printer, opts []pushmesh.Option) error {
+	lost := make(chan error, len(c.Filters))
 	for _, filter := range c.Filters {
 		one, err := sub.Start(filter, p.handle, opts...)
 		if err != nil {
@@ -205,6 +206,12 @@ func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *print
 		if err := one.Ready(ctx); err != nil {
 			return p.ended(ctx, err)
 		}
+		go func() { // until sub is closed
+			<-one.Done()
+			if err := one.Err(); err != nil {
+				lost <- fmt.Errorf("subscription to %s: %w", filter, err)
+			}
+		}()
 	}
 	p.tell("subscribed to %s", strings.Join(c.Filters, " "))
 	select {
@@ -212,6 +219,8 @@ func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *print
 		return p.err
 	case <-sub.Done():
 		return sub.Err()
+	case err := <-lost: // the edge has ended it
+		return err
 	case <-ctx.Done():
 		return p.ended(ctx, nil)
 	}

@@ -1,0 +1,117 @@
+package principals
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/team"
+	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+)
+
+// Teams are what team.Watch knows. They take no lock.
+type Teams interface {
+	// Fault says why nobody is let in by what is known; nil: all is well.
+	Fault() *code.Error
+	// List of all teams; nil: they are not known.
+	List() *team.List
+}
+
+// teams are what a user is granted by those that it is in.
+func (t *Table) teams(user string) (s team.Set) {
+	if t.cfg.Teams == nil {
+		return s
+	}
+	return t.cfg.Teams.List().Of(user)
+}
+
+// Changed goes on by what is known of tokens and users now.
+func (t *Table) Changed(what exchange.Event) {
+	switch what.(type) {
+	case exchange.RevocationsChanged:
+		t.Sweep()
+	case exchange.TeamsChanged:
+		t.TeamsChanged()
+	}
+}
+
+// TeamsChanged gives connections what the teams of their users grant now, some slots at a time, and
+// ends what is granted no more. One that is under way goes on with the newest teams, and begins
+// again for what it has passed.
+func (t *Table) TeamsChanged() {
+	if t.cfg.Teams == nil || t.moving != nil {
+		return
+	}
+	var before identity.Rights // of the connection that is reviewed
+	t.moving = &pass{
+		current: func() any { return t.cfg.Teams.List() },
+		begin: func(slot uint32) (changed bool) {
+			before, changed = t.move(slot)
+			return changed
+		},
+		over: func() { t.moving = nil },
+	}
+	t.moving.start(t, func(end ender) { t.endLost(t.moving.review.c.Slot, before, end) })
+}
+
+// move has a connection be of the teams that its user is in now, and says what it might do before,
+// where that was something else.
+func (t *Table) move(slot uint32) (before identity.Rights, changed bool) {
+	e := t.of(slot)
+	if e == nil {
+		return before, false
+	}
+	own, was := t.grants.parts(e.grants)
+	teams := t.teams(e.user)
+	if teams == was {
+		return before, false
+	}
+	before, _ = t.Rights(slot)
+	place := t.grants.hold(own, teams)
+	t.grants.release(e.grants)
+	e.grants = place
+	return before, true
+}
+
+// endLost ends what a connection is not granted any more, and says which rules granted it.
+func (t *Table) endLost(slot uint32, before identity.Rights, end ender) {
+	rights, known := t.Rights(slot)
+	if !known {
+		return
+	}
+	t.cost.Add(rights.Weight())
+	if end(func(filter, group string) string {
+		if allows(rights, filter, group) {
+			return ""
+		}
+		return noTeam(before, filter, group)
+	}) {
+		t.stats.Left++
+	}
+}
+
+// allows reports whether a subscription is granted, alone or in a group.
+func allows(r identity.Rights, filter, group string) bool {
+	_, granted := r.AllowsValid(identity.Subscribe, filter)
+	if granted && group != "" {
+		_, granted = r.AllowsGroup(group, filter)
+	}
+	return granted
+}
+
+// noTeam is told of a subscription that ends: which teams had granted it.
+func noTeam(before identity.Rights, filter, group string) string {
+	by, _ := before.AllowsValid(identity.Subscribe, filter)
+	if group != "" {
+		more, _ := before.AllowsGroup(group, filter)
+		by = append(by[:len(by):len(by)], more...)
+	}
+	var from []string
+	for _, rule := range by {
+		if strings.HasPrefix(rule.Source, team.Source("")) && !slices.Contains(from, rule.Source) {
+			from = append(from, rule.Source)
+		}
+	}
+	return "the user's teams do not grant it any more (it was by " + strings.Join(from, ", ") + "; rule default-deny)"
+}
