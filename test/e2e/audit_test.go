@@ -20,6 +20,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/backend"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
+	"github.com/pushmesh/pushmesh/test/wireclient"
 )
 
 // record is what an auditor reads.
@@ -168,4 +169,21 @@ func TestAKilledRouterHasLoggedWhatItAnswered(t *testing.T) {
 	if strings.Count(string(data), " outcome=OK") != 20 {
 		t.Error("the log has other outcomes")
 	}
+}
+
+// TestAnEdgeLogsWhatItRefuses is --audit-decisions of an edge, from the flag to the line.
+func TestAnEdgeLogsWhatItRefuses(t *testing.T) {
+	m := procmesh.Start(t, procmesh.Options{EdgeArgs: []string{"--audit-decisions", "1", "--log-level", "error"}})
+	client, _ := wireclient.Connect(t, m.EdgeAddrs[0], &wirev1.Hello{ClientId: "phone"})
+	client.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "$audit/#"})
+	if no := wireclient.Expect(client, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{}); no.GetCode() != wirev1.Code_CODE_FORBIDDEN {
+		t.Fatal(no)
+	}
+	procmesh.Await(t, "the edge has logged it", func() bool {
+		data, err := os.ReadFile(m.Edges[0].Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(data), "msg=decision") && strings.Contains(string(data), "who=client:phone") && strings.Contains(string(data), "what=request outcome=FORBIDDEN")
+	})
 }
