@@ -34,6 +34,7 @@ func New(r *suite.Run) *suite.Suite {
 				{Name: "stall", Run: b.stall},
 				{Name: "catchup", Run: b.catchup},
 				{Name: "tls", Run: b.tls},
+				{Name: "tls-deliver", Run: b.deliver},
 				{Name: "tls-flood", Run: b.tlsFlood},
 				{Name: "drain", Run: b.drain},
 			}

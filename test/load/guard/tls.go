@@ -48,7 +48,7 @@ func (b *bench) secureEdges(ctx context.Context, n int) (_ *secureEdge, err erro
 // tls measures what TLS costs an edge: in handshakes, in memory of connections that idle, and in
 // CPU for a delivery, beside the same without.
 func (b *bench) tls(ctx context.Context) error {
-	return errors.Join(b.shake(ctx), b.idle(ctx), b.deliver(ctx))
+	return errors.Join(b.shake(ctx), b.idle(ctx))
 }
 
 // shake opens connections and closes them once hands are shaken.
@@ -166,11 +166,12 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 		sides, cost[name] = append(sides, side{name, c, src}), map[int][]float64{}
 	}
 	windows := []int{1, 64}
-	for range b.Rounds {
+	for round := range b.Rounds {
 		for _, window := range windows {
 			for _, s := range sides {
+				done := b.Profiles(ctx, fmt.Sprintf("tls-deliver.%s.%d.%d", s.name, window, round), 1, e.Edges[0])
 				each, err := b.pump(ctx, e.pid, s.c, s.src, window)
-				if err != nil {
+				if err = errors.Join(err, done()); err != nil {
 					return fmt.Errorf("%s, window %d: %w", s.name, window, err)
 				}
 				cost[s.name][window] = append(cost[s.name][window], each)

@@ -64,7 +64,7 @@ func byHand(t *testing.T, send SendMode, lim ...Limits) (*Loop, *upstreamtest.Me
 }
 
 // byHandIn is byHand with settings.
-func byHandIn(t *testing.T, cfg Config) (*Loop, *upstreamtest.Mesh) {
+func byHandIn(t testing.TB, cfg Config) (*Loop, *upstreamtest.Mesh) {
 	t.Helper()
 	var l *Loop
 	mesh := upstreamtest.New(func(e exchange.Event) { l.Post(e) })

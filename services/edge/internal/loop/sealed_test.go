@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
@@ -141,6 +143,63 @@ func TestManyAreSealedInTurns(t *testing.T) {
 		for i := range messages {
 			if m := c.message(); m.GetSeq() != uint64(i+1) || len(m.GetPayload()) != size || m.GetPayload()[size-1] != byte(i) {
 				t.Fatalf("got %d, %d bytes", m.GetSeq(), len(m.GetPayload()))
+			}
+		}
+	}
+}
+
+// TestSealedIsWhatPlainWouldBe has neighbours with and without TLS get the same messages, of sizes
+// and in runs that chance makes, and compares each byte of theirs.
+func TestSealedIsWhatPlainWouldBe(t *testing.T) {
+	for name, v := range versions {
+		t.Run(name, func(t *testing.T) { eachSender(t, func(t *testing.T, send SendMode) { sealedIsPlain(t, send, v) }) })
+	}
+}
+
+func sealedIsPlain(t *testing.T, send SendMode, version uint16) {
+	g := guard(t, handshake.Config{}, Config{Send: send})
+	cfg := g.client()
+	cfg.MaxVersion = version
+	all := []*client{dial(t, g.Loop), g.dial(cfg), g.dial(cfg)}
+	for _, c := range all {
+		c.hello(&wirev1.Hello{})
+		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "room/+"})
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- of a test
+	for round := range 30 {
+		want, n := map[string][]string{}, 0
+		for range 1 + r.IntN(3) {
+			topic := "room/" + string('a'+rune(r.IntN(3)))
+			payloads := make([]string, 1+r.IntN(20))
+			for i := range payloads {
+				b := make([]byte, r.IntN(1<<r.IntN(17)))
+				for i := range b {
+					b[i] = byte(r.Uint32())
+				}
+				payloads[i] = string(b)
+			}
+			g.mesh.Send(topic, payloads...)
+			want[topic], n = append(want[topic], payloads...), n+len(payloads)
+		}
+		bodies := make([][]byte, n) // as the first one got them
+		for i, c := range all {
+			for k := range n {
+				kind, body, err := c.frame()
+				switch {
+				case err != nil || kind != wirev1.FrameType_FRAME_TYPE_MESSAGE:
+					t.Fatalf("seed %d, round %d: client %d got a %v, %v", seed, round, i, kind, err)
+				case i > 0 && !bytes.Equal(body, bodies[k]):
+					t.Fatalf("seed %d, round %d: message %d of client %d is not what the one without TLS got", seed, round, k, i)
+				case i > 0:
+					continue
+				}
+				bodies[k] = body
+				var m wirev1.Message
+				if err := proto.Unmarshal(body, &m); err != nil || len(want[m.GetTopic()]) == 0 || want[m.GetTopic()][0] != string(m.GetPayload()) {
+					t.Fatalf("seed %d, round %d: message %d is not what was sent, %v", seed, round, k, err)
+				}
+				want[m.GetTopic()] = want[m.GetTopic()][1:]
 			}
 		}
 	}
