@@ -24,6 +24,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/health"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
+	"github.com/pushmesh/pushmesh/internal/identity/permission"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/incarnation"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
@@ -47,6 +48,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions/asker"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
 	"github.com/pushmesh/pushmesh/services/edge/internal/ranking"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
@@ -86,6 +89,9 @@ type Edge struct {
 	gate    *gate.Gate
 	revoked *revocation.Watch
 	teams   *team.Watch
+	// permissions and asker are nil where no backend is asked what users may do.
+	permissions *permission.Hook
+	asker       *asker.Asker
 
 	// maxConnections is what the open-files limit leaves of the setting.
 	maxConnections int
@@ -163,8 +169,12 @@ func (e *Edge) assemble() error {
 		return fmt.Errorf("edge: %w", err)
 	}
 	refused := refusals.New(decisions.New("pushmesh_edge_decisions_suppressed_total", s.AuditDecisions, tel.Log, tel.Registry))
+	var asks permissions.Asker
+	if e.asker != nil {
+		asks = e.asker
+	}
 	loops, err := loop.NewAll(loop.Config{
-		Door: door, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
+		Door: door, Permissions: asks, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
 		Kept: kept.Config{
 			Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops),
 			Clients: kept.NewHolders(int64(s.ClientMemory)), Addresses: kept.NewHolders(int64(s.AddressMemory)),
@@ -230,6 +240,10 @@ func (e *Edge) assemble() error {
 		}
 		if e.hook != nil {
 			e.stack.Add("connect hook", e.hook)
+		}
+		if e.asker != nil {
+			e.stack.Add("permission hook", e.permissions)
+			e.stack.Add("permissions", e.asker)
 		}
 		e.stack.Add("tokens", e.gate)
 	}
@@ -315,6 +329,9 @@ func (e *Edge) report() {
 	e.checks.Report("clock", e.clock.Check)
 	if e.hook != nil {
 		e.checks.Report("connect hook", e.hook.Check)
+	}
+	if e.permissions != nil {
+		e.checks.Report("permission hook", e.permissions.Check)
 	}
 	e.checks.Report("mesh", func() error { return errors.Join(e.stores.CheckMesh(), e.neighbours.Check(), e.mesh.CheckID()) })
 	e.checks.Require("namespaces", e.policies.Check)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/cores"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
+	"github.com/pushmesh/pushmesh/internal/identity/permission"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/revocation"
@@ -17,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/team"
 	"github.com/pushmesh/pushmesh/internal/telemetry"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions/asker"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
 )
@@ -51,6 +53,13 @@ func (e *Edge) principals() (principals.Config, error) {
 			return cfg, err
 		}
 		door.Backend = e.hook
+	}
+	if s.PermissionHook != "" {
+		if e.permissions, err = s.permissions(guard, e.tel); err != nil {
+			return cfg, err
+		}
+		cfg.KeepIssuers = true
+		e.asker = asker.New(asker.Config{Hook: e.permissions, Post: door.Post})
 	}
 	e.gate = gate.New(door)
 	e.revoked = revocation.NewWatch(e.stores, e.bus, func() time.Time { return e.clock.At(time.Now()) }, e.tel.Log)
@@ -100,6 +109,22 @@ func (s *Settings) backend(guard *outbound.Guard, clock func(time.Time) time.Tim
 	return h, nil
 }
 
+// permissions makes what asks what users may do.
+func (s *Settings) permissions(guard *outbound.Guard, tel *telemetry.Telemetry) (*permission.Hook, error) {
+	secret, err := outbound.OpenSecret(s.WebhookSecrets, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	h, err := permission.New(permission.Config{
+		URL: s.PermissionHook, Guard: guard, Secret: secret, Timeout: s.PermissionHookTimeout, UnderWay: s.PermissionInFlight, CacheBytes: s.PermissionHookCache,
+		Edge: s.ID, Log: tel.Log, Registry: tel.Registry, Tier: "edge",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--permission-hook: %w", err)
+	}
+	return h, nil
+}
+
 // What becomes of connections whose token has ended.
 const (
 	closes         = "close"
@@ -132,12 +157,18 @@ func (s *Settings) checkIdentity() error {
 	if s.TokenExpiry != closes && s.TokenExpiry != untilReconnect {
 		errs = append(errs, fmt.Errorf("--token-expiry %q must be close or until-reconnect", s.TokenExpiry))
 	}
-	if s.ConnectHook == "" && s.WebhookSecrets != "" {
-		errs = append(errs, errors.New("--webhook-secret-file needs --connect-hook"))
+	if s.ConnectHook == "" && s.PermissionHook == "" && s.WebhookSecrets != "" {
+		errs = append(errs, errors.New("--webhook-secret-file needs --connect-hook or --permission-hook"))
+	}
+	if s.PermissionHook != "" && s.Issuers == "" && s.ConnectHook == "" {
+		errs = append(errs, errors.New("--permission-hook is asked about users, who are not known here: it needs --issuers or --connect-hook"))
 	}
 	_, err := outbound.ParseAllow(s.OutboundAllow)
 	return errors.Join(append(errs, err,
 		settings.Range("connect-hook-timeout", s.ConnectHookTimeout.Seconds(), 0.01, 60),
+		settings.Range("permission-hook-timeout", s.PermissionHookTimeout.Seconds(), 0.01, 60),
+		settings.Range("permission-hook-in-flight", float64(s.PermissionInFlight), 1, 100_000),
+		settings.Range("permission-hook-cache", float64(s.PermissionHookCache), 1<<10, 1<<40),
 		settings.Range("connect-hook-in-flight", float64(s.ConnectHookInFlight), 1, 100_000))...)
 }
 
@@ -147,6 +178,11 @@ func (e *Edge) sendIdentity(ch chan<- prometheus.Metric) {
 	send(ch, "tokens_under_way", "Tokens that are being checked, those that wait for an issuer's keys among them.", prometheus.GaugeValue, float64(s.UnderWay))
 	send(ch, "tokens_waiting", "Tokens that wait to be checked.", prometheus.GaugeValue, float64(s.Waiting))
 	send(ch, "tokens_gave_way_total", "Tokens that were refused (OVERLOADED) because too many waited.", prometheus.CounterValue, float64(s.GaveWay))
+	if e.asker != nil {
+		s := e.asker.Stats()
+		send(ch, "permissions_waiting", "Questions to the backend of --permission-hook that wait to be asked, beside those under way.", prometheus.GaugeValue, float64(s.Waiting))
+		send(ch, "permissions_gave_way_total", "Questions to the backend of --permission-hook that were refused (OVERLOADED) because too many waited.", prometheus.CounterValue, float64(s.GaveWay))
+	}
 	list := e.revoked.List()
 	send(ch, "revocations_version", "Version of the revocations that this edge goes by; 0: it does not know them yet.", prometheus.GaugeValue, float64(list.Version()))
 	send(ch, "revocations", "Revocations that this edge knows; those that have just ended may be among them.", prometheus.GaugeValue, float64(list.Len()))

@@ -239,6 +239,12 @@ type sum struct {
 var sums = []sum{
 	{"connections", "Connections open.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Connections) }},
 	{"users_known", "Connections whose user has been proven by a token.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Principals.Known) }},
+	{"permissions_parked", "Connections whose request waits for an answer of --permission-hook, and that are not read meanwhile.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Permissions.Parked) }},
+	{"permissions_held", "Subscriptions and claims that last because of an answer of --permission-hook; a subscription in a group may count twice.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Permissions.Leases) }},
+	{"permissions_denied_total", "Requests that --permission-hook did not allow.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Permissions.Denied) }},
+	{"permissions_unknown_total", "Requests that were refused because --permission-hook did not answer.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Permissions.Unknown) }},
+	{"permissions_ended_total", "Subscriptions and claims that ended because --permission-hook does not allow them any more.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Permissions.Ended) }},
+	{"permissions_ran_out_total", "Subscriptions and claims that ended because --permission-hook did not answer in time.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Permissions.RanOut) }},
 	{"tokens_expired_total", "Connections that were closed because their token ended.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Expired) }},
 	{"tokens_revoked_total", "Connections that were closed because their token, or their user's tokens, were revoked.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Revoked) }},
 	{"tokens_refreshed_total", "Tokens that took the place of others on live connections.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Principals.Refreshed) }},

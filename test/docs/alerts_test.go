@@ -35,7 +35,7 @@ func metrics(t *testing.T) func(name string) bool {
 	}
 	for _, tier := range []string{"edge", "router", "store", "compute"} {
 		// "pushmesh_" + tier + "_claim_…"
-		prefixes = append(prefixes, "pushmesh_"+tier+"_claim_", "pushmesh_"+tier+"_connect_hook_", "pushmesh_"+tier+"_")
+		prefixes = append(prefixes, "pushmesh_"+tier+"_claim_", "pushmesh_"+tier+"_connect_hook_", "pushmesh_"+tier+"_permission_hook_", "pushmesh_"+tier+"_")
 	}
 	return func(name string) bool {
 		return names[name] || slices.ContainsFunc(prefixes, func(p string) bool {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
+	"github.com/pushmesh/pushmesh/internal/identity/caller"
 	"github.com/pushmesh/pushmesh/internal/leaks"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -180,7 +181,7 @@ func TestNobodyComesInByAFault(t *testing.T) {
 
 // A backend says itself when to come back.
 func TestRetryAfter(t *testing.T) {
-	for said, want := range map[string]time.Duration{"7": 7 * time.Second, "100000": mostRetry, "soon": time.Second} {
+	for said, want := range map[string]time.Duration{"7": 7 * time.Second, "100000": caller.MostRetry, "soon": time.Second} {
 		h := open(t, newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", said)
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -224,8 +225,14 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 	if n := h.cache.all.Len(); h.cache.all.Cost() > h.cache.all.Most() || n == 0 || n > 10 {
 		t.Errorf("%d bytes for %d answers", h.cache.all.Cost(), n)
 	}
-	if n := testutil.ToFloat64(h.metrics.asked.WithLabelValues(resultCached)); n != 1 {
-		t.Errorf("%v were counted as cached", n)
+	const counted = `
+# HELP pushmesh_edge_connect_hook_asked_total Clients that the backend of --connect-hook was asked about, by what came of it: ok, cached (an answer from before), or the code of the refusal.
+# TYPE pushmesh_edge_connect_hook_asked_total counter
+pushmesh_edge_connect_hook_asked_total{result="cached"} 1
+pushmesh_edge_connect_hook_asked_total{result="ok"} 51
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(counted), "pushmesh_edge_connect_hook_asked_total"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -264,12 +271,12 @@ func TestABackendThatFails(t *testing.T) {
 
 	h := open(t, b, Config{})
 	before := b.asked.Load()
-	for range 2 * failuresToOpen {
+	for range 2 * caller.FailuresToOpen {
 		if _, err := h.Ask(t.Context(), &Question{}); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Fatal(err)
 		}
 	}
-	if n := b.asked.Load() - before; n != failuresToOpen || h.Check() == nil {
+	if n := b.asked.Load() - before; n != caller.FailuresToOpen || h.Check() == nil {
 		t.Errorf("asked %d times, %v", n, h.Check())
 	}
 	works.Store(true)
@@ -294,7 +301,7 @@ func TestClientsCanNotOpenTheBreaker(t *testing.T) {
 	h := open(t, b, Config{})
 	for _, a := range []http.HandlerFunc{says(400, ""), says(422, ""), says(200, `{"sub": "a/b"}`), says(403, "")} {
 		answer.Store(a)
-		for range 2 * failuresToOpen {
+		for range 2 * caller.FailuresToOpen {
 			if _, err := h.Ask(t.Context(), &Question{}); err == nil {
 				t.Fatal("let in")
 			}

@@ -29,7 +29,7 @@ func ReadAnswer(data []byte, now, asked time.Time) (*Answer, error) {
 	if len(data) > MaxToken {
 		return nil, fmt.Errorf("the answer is longer than %d bytes", MaxToken)
 	}
-	claims, err := members(data, MaxClaims, MaxNesting)
+	claims, err := Members(data, MaxClaims, MaxNesting)
 	if err != nil {
 		return nil, fmt.Errorf("the answer: claims %w", err)
 	}

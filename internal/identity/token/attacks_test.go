@@ -300,7 +300,7 @@ func TestTheCacheKnowsWhatItHolds(t *testing.T) {
 			claims["jti"] = fmt.Sprintf("%032d", i)
 			claims["pm_sub"] = append([]string{fmt.Sprint("t", i)}, must(texts(map[string]json.RawMessage{"x": jsonOf(claims["pm_sub"])}, "x", 64))[1:]...)
 			text := jsonOf(claims)
-			who, err := principal(must(members(text, MaxClaims, MaxNesting)), "")
+			who, err := principal(must(Members(text, MaxClaims, MaxNesting)), "")
 			if err != nil {
 				t.Fatal(name, err)
 			}

@@ -83,14 +83,15 @@ func object(part string) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, errors.New("are not base64url")
 	}
-	return members(data, MaxClaims, MaxNesting)
+	return Members(data, MaxClaims, MaxNesting)
 }
 
 var errNotObject = errors.New("must be one JSON object in UTF-8")
 
-// members reads a JSON object within bounds. An object with two members of one name is refused
-// wherever it is, as readers disagree about which of them holds.
-func members(data []byte, most, nesting int) (map[string]json.RawMessage, error) {
+// Members reads a JSON object within bounds: the most members of an object, and objects and arrays
+// in each other. An object with two members of one name is refused wherever it is, as readers
+// disagree about which of them holds.
+func Members(data []byte, most, nesting int) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(data) {
 		return nil, errNotObject
 	}

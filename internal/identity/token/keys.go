@@ -142,7 +142,7 @@ func parseKeys(data []byte, allowed []string) (*keySet, error) {
 
 func parseJWKs(data []byte, allowed []string) (*keySet, error) {
 	// a set in an array of objects with arrays of certificates
-	set, err := members(data, MaxKeys, 8)
+	set, err := Members(data, MaxKeys, 8)
 	if err != nil {
 		return nil, fmt.Errorf("a JWK set: its members %w", err)
 	}

@@ -533,7 +533,7 @@ func FuzzVerify(f *testing.F) {
 func FuzzClaims(f *testing.F) {
 	f.Add([]byte(`{"sub":"ann","pm_sub":["a/{user}/#"],"pm_profile":{"a":1}}`), "p:")
 	f.Fuzz(func(t *testing.T, data []byte, prefix string) {
-		claims, err := members(data, MaxClaims, MaxNesting)
+		claims, err := Members(data, MaxClaims, MaxNesting)
 		if err != nil {
 			return
 		}

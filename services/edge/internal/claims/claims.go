@@ -64,8 +64,10 @@ type Held struct {
 type resource struct {
 	name    string
 	id      uint32 // of the request that pushes are told under
+	token   uint64 // of the hold; 0: the place is none, or is waited for
 	place   bool
 	watched bool
+	taken   bool               // it is taken back
 	unsent  *wirev1.ClaimState // nil: what is known was told
 }
 
@@ -188,6 +190,38 @@ func (d *Desk) End(k *Held) {
 		d.mesh.EndClaims(k.id)
 		d.stats.Held -= int64(len(k.of))
 	}
+}
+
+// Concerns reports whether the connection has a place at a resource, watches it, or asks for it.
+func (k *Held) Concerns(name string) bool { return k.find(name) != nil || k.asksFor(name) }
+
+func (k *Held) asksFor(name string) bool {
+	return k != nil && slices.ContainsFunc(k.asked, func(a request) bool { return a.resource == name })
+}
+
+// TakeBack gives up what the connection has at a resource, for owner, whose client may not have it
+// any more and is told so. It reports whether something is left for now: then it is called again
+// after a while.
+func (d *Desk) TakeBack(k *Held, name, owner string) (left bool) {
+	one := k.find(name)
+	if one == nil {
+		return k.asksFor(name)
+	}
+	if !one.place {
+		d.push(k, one)
+		d.delivery.ClaimState(k.conn, &wirev1.ClaimState{Id: one.id, Resource: name, State: wirev1.ClaimState_STATE_LOST, Code: wirev1.Code_CODE_FORBIDDEN})
+		one.watched = false
+		d.drop(k, one)
+		d.weigh(k)
+		return k.asksFor(name)
+	}
+	one.watched, one.taken = false, true
+	op := &meshv1.ClaimOp{Kind: meshv1.ClaimOp_KIND_LEAVE, Resource: name, Owner: owner}
+	if one.token != 0 {
+		op.Kind, op.Token = meshv1.ClaimOp_KIND_RELEASE, one.token
+	}
+	d.mesh.Claim(k.conn, 0, op) // of no connection, so that this one is told
+	return true
 }
 
 // Answered answers a request, and reports whether there is one.

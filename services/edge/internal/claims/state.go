@@ -21,6 +21,7 @@ func (d *Desk) answer(k *Held, a request, st *wirev1.ClaimState) {
 	}
 	if one != nil {
 		d.push(k, one) // what was so before is told before
+		one.noteToken(st)
 		switch a.op {
 		case wirev1.Claim_OP_ACQUIRE, wirev1.Claim_OP_CHECK:
 			one.id, one.place = a.id, has
@@ -61,6 +62,10 @@ func (d *Desk) Told(k *Held, st *wirev1.ClaimState) bool {
 	if one.unsent == nil {
 		k.unsent++
 	}
+	if one.noteToken(st); one.taken && ended {
+		st = stateWith(one.id, st)
+		st.Code = wirev1.Code_CODE_FORBIDDEN
+	}
 	one.unsent = st
 	// A place ends once for each that was asked for, and nothing is asked for by who takes no
 	// answers.
@@ -70,6 +75,16 @@ func (d *Desk) Told(k *Held, st *wirev1.ClaimState) bool {
 	d.drop(k, one)
 	d.weigh(k)
 	return true
+}
+
+// noteToken notes that of a hold.
+func (one *resource) noteToken(st *wirev1.ClaimState) {
+	switch st.GetState() {
+	case wirev1.ClaimState_STATE_GRANTED:
+		one.token = st.GetToken()
+	case wirev1.ClaimState_STATE_QUEUED:
+		one.token = 0
+	}
 }
 
 // Unsent is how many states wait until the client takes what is queued.

@@ -113,13 +113,13 @@ func (a *auditor) conn(c *state.Conn) {
 	for _, p := range c.Publishes {
 		a.kept += int(p.Bytes)
 	}
-	a.kept += c.Claims.Kept()
+	a.kept += c.Claims.Kept() + a.h.rooms.permissions.Kept(c.Slot)
 	a.is(c, "bytes kept for it", int(a.h.kept.Of(c.Slot)), a.kept-kept)
 	a.index(c)
 	if m := c.ConnMore; m != state.NoConnMore {
 		a.mores++
 		a.holds(c, "ConnMore is kept for something", c.Phase != state.Open || m.ByID != nil || m.ByTopic != nil || m.Publishes != nil || m.Session != nil || m.Groups != nil || m.Claims != nil || m.Profile != nil ||
-			m.AckAt != 0 || m.AckSerial != 0 || m.Turn != 0 || m.Begun != 0 || m.Sealed != 0 || m.Secure || m.HungUp)
+			m.AckAt != 0 || m.AckSerial != 0 || m.Turn != 0 || m.Begun != 0 || m.Sealed != 0 || m.Secure || m.HungUp || m.Parked)
 	}
 	a.holds(c, "no walk over those that wait is left", !c.Waking)
 }
@@ -342,11 +342,11 @@ func auditTimes(t tester, h *Hub) {
 		default:
 			continue
 		}
-		to("its silence", h.silentUntil(c))
+		to("its silence", c.SilentUntil(h.now, h.ms))
 		if c.Draining {
 			to("its end", c.Deadline)
 		}
-		if c.Begun != 0 && !h.holds(c) {
+		if c.Begun != 0 && !c.Holds(maxAnswers) {
 			to("a frame", c.Begun+int64(h.lim.FrameTimeout))
 		}
 		if s := c.Session; s != nil && s.SaveAt() != 0 {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
-	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/native"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // Open makes a connection of a socket that was accepted. Where the edge is stopping it is closing
@@ -57,18 +57,21 @@ func (h *Hub) failErr(c *state.Conn, err error) {
 	e := code.From(err)
 	c.Out.KeepAnswers()
 	h.rooms.report.Refused(h.handle(c), "connection", e)
-	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, native.Refusal(0, e))
+	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, request.Error(0, e))
 	h.close(c, e.Code, e.Message)
 }
 
 // refuse answers a request with an Error; the connection goes on. A request with id 0 is answered
 // by nothing, and counted alone.
 func (h *Hub) refuse(c *state.Conn, ref uint32, e *code.Error) {
+	if e == request.Parked {
+		return // it is given again
+	}
 	h.rooms.report.Refused(h.handle(c), "request", e)
 	if h.stats.Refused.Add(e.Code, 1); ref == 0 {
 		return
 	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, native.Refusal(ref, e))
+	h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, request.Error(ref, e))
 }
 
 // close begins the end: what is queued goes out, and the teardown begins.
@@ -157,6 +160,7 @@ func (h *Hub) recycle(c *state.Conn) {
 	if c.Session != nil {
 		h.kept.Charge(c.Slot, -c.Session.Kept)
 	}
+	h.rooms.permissions.Gone(c.Slot)
 	h.rooms.principals.Gone(c.Slot)
 	h.texts.Drop(c.ClientID)
 	c.ClientID = ""
@@ -192,7 +196,7 @@ type Status struct {
 func (h *Hub) Status(slot uint32) Status {
 	c := h.conns.Get(slot)
 	return Status{
-		Gone: c.Phase == state.Free, Hold: h.holds(c), Closing: c.Phase == state.Closing, Owes: c.Out.Len() > 0,
+		Gone: c.Phase == state.Free, Hold: c.Holds(maxAnswers), Closing: c.Phase == state.Closing, Owes: c.Out.Len() > 0,
 		Overdue: c.Phase == state.Closing && h.now >= c.Deadline, Early: c.Phase < state.Open,
 	}
 }
@@ -200,12 +204,6 @@ func (h *Hub) Status(slot uint32) Status {
 // HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet
 // has left.
 func (h *Hub) HungUp(slot uint32) { h.conns.More(h.conns.Get(slot)).HungUp = true }
-
-// holds reports whether reading waits: for Welcome, or because the client does not take its
-// answers.
-func (h *Hub) holds(c *state.Conn) bool {
-	return c.Phase == state.Waiting || c.Phase != state.Closing && c.Out.Answers() > maxAnswers
-}
 
 // Dirty takes the slots that have something to flush or to end.
 func (h *Hub) Dirty(dst []uint32) []uint32 { return h.conns.TakeDirty(dst) }
@@ -238,30 +236,6 @@ func (h *Hub) Sealed(slot uint32, n int) {
 // for it.
 func (h *Hub) Cut(slot uint32, why wirev1.Code, text string) { h.close(h.conns.Get(slot), why, text) }
 
-// askToGo sends GOAWAY to an open connection: from here on it gets no first delivery, and is closed
-// once it has ACKed what it was sent, at until at the latest. One that was asked before is closed
-// at until if that is sooner.
-func (h *Hub) askToGo(c *state.Conn, m *wirev1.GoAway, until int64) {
-	if c.Draining {
-		c.Deadline = min(c.Deadline, until)
-		return
-	}
-	c.Draining = true
-	if len(c.Groups) > 0 {
-		h.jobs.Push(&pausing{c: c, gen: c.Gen, remaining: len(c.Groups)})
-	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
-	c.Deadline = until
-	h.wheel.Set(c.Slot, h.now+int64(Tick))
-}
-
-// turnAway closes a connection with GOAWAY alone.
-func (h *Hub) turnAway(c *state.Conn, m *wirev1.GoAway) {
-	c.Out.KeepAnswers()
-	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
-	h.close(c, wirev1.Code_CODE_DRAINING, m.GetReason())
-}
-
 // pausing tells the dispatchers of a connection's groups that it takes nothing more, one after the
 // other.
 type pausing struct {
@@ -282,7 +256,7 @@ func (j *pausing) step(h *Hub) bool {
 // goes closes a connection that was asked to go once nothing is queued for it, un-ACKed or
 // unanswered.
 func (h *Hub) goes(c *state.Conn) {
-	if h.now < c.Deadline && (c.Unacked > 0 || c.Out.Len() > 0 || c.Claims.Waits()) {
+	if h.now < c.Deadline && (c.Unacked > 0 || c.Out.Len() > 0 || c.Claims.Waits() || c.Parked) {
 		h.wheel.Sooner(c.Slot, h.now+int64(Tick))
 		return
 	}

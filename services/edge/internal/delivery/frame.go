@@ -34,17 +34,19 @@ func (h *Hub) Spent() uint64 { return h.native.Spent }
 // operations are what frames ask for, as a codec sees them: native.Delivery.
 type operations struct{ h *Hub }
 
-func (o operations) Hello(c *state.Conn, body []byte)                  { o.h.hello(c, body) }
-func (o operations) Ack(c *state.Conn, body []byte) (done, ok bool)    { return o.h.acks.frame(c, body) }
-func (o operations) Nack(c *state.Conn, m *wirev1.Nack)                { o.h.acks.nack(c, m) }
-func (o operations) Subscribe(c *state.Conn, m *wirev1.Subscribe)      { o.h.subscribe(c, m) }
-func (o operations) Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe)  { o.h.unsubscribe(c, m) }
-func (o operations) Publish(c *state.Conn, m *wirev1.Publish)          { o.h.publish(c, m) }
-func (o operations) Claim(c *state.Conn, m *wirev1.Claim)              { o.h.claim(c, m) }
-func (o operations) Refresh(c *state.Conn, m *wirev1.RefreshToken)     { o.h.refresh(c, m) }
+func (o operations) Hello(c *state.Conn, body []byte)                 { o.h.hello(c, body) }
+func (o operations) Ack(c *state.Conn, body []byte) (done, ok bool)   { return o.h.acks.frame(c, body) }
+func (o operations) Nack(c *state.Conn, m *wirev1.Nack)               { o.h.acks.nack(c, m) }
+func (o operations) Subscribe(c *state.Conn, m *wirev1.Subscribe)     { o.h.subscribe(c, m) }
+func (o operations) Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe) { o.h.unsubscribe(c, m) }
+func (o operations) Publish(c *state.Conn, m *wirev1.Publish)         { o.h.publish(c, m) }
+func (o operations) Claim(c *state.Conn, m *wirev1.Claim)             { o.h.claim(c, m) }
+func (o operations) Refresh(c *state.Conn, m *wirev1.RefreshToken) {
+	o.h.rooms.principals.Refresh(o.h.handle(c), m)
+}
 func (o operations) Ping(c *state.Conn, sentAt uint64, lastRTT uint32) { o.h.ping(c, sentAt, lastRTT) }
 func (o operations) Fail(c *state.Conn, why wirev1.Code, text string)  { o.h.fail(c, why, text) }
-func (o operations) Holds(c *state.Conn) bool                          { return o.h.holds(c) }
+func (o operations) Holds(c *state.Conn) bool                          { return c.Holds(maxAnswers) }
 func (o operations) Unfinished(c *state.Conn, n int)                   { o.h.unfinished(c, n) }
 func (o operations) Finished(c *state.Conn)                            { o.h.finished(c) }
 func (o operations) TakeCost() int                                     { return o.h.takeCost() }
@@ -75,15 +77,7 @@ func (h *Hub) unfinished(c *state.Conn, n int) {
 // finished notes that a frame has come whole.
 func (h *Hub) finished(c *state.Conn) {
 	h.stats.Frames++
-	h.whole(c)
-}
-
-// whole notes that nothing of a frame is left that has begun.
-func (h *Hub) whole(c *state.Conn) {
-	if c.Begun != 0 {
-		h.conns.More(c).Begun = 0
-		h.conns.Less(c)
-	}
+	h.conns.Whole(c)
 }
 
 // RecordBegun says that a part of a TLS record has come: it has the time that a frame has, from the
@@ -91,7 +85,7 @@ func (h *Hub) whole(c *state.Conn) {
 func (h *Hub) RecordBegun(slot uint32) { h.unfinished(h.conns.Get(slot), 1) }
 
 // RecordWhole says that a record has come whole, and no part of a frame is left.
-func (h *Hub) RecordWhole(slot uint32) { h.whole(h.conns.Get(slot)) }
+func (h *Hub) RecordWhole(slot uint32) { h.conns.Whole(h.conns.Get(slot)) }
 
 // Unread says that the loop does not read the connection for a while: that time is not the
 // client's.
@@ -111,7 +105,7 @@ func (h *Hub) dripping(c *state.Conn, next int64) int64 {
 	if c.Begun == 0 {
 		return next
 	}
-	if h.holds(c) {
+	if c.Holds(maxAnswers) {
 		h.conns.More(c).Begun = h.now
 	}
 	due := c.Begun + int64(h.lim.FrameTimeout)
@@ -135,7 +129,7 @@ func (h *Hub) publish(c *state.Conn, m *wirev1.Publish) {
 	h.addCost((requestUnits + len(m.GetHeaders())/headersPerUnit) * itemsPerUnit)
 	why, size := h.rules.Publish(h.asking(c, m.GetId()), m), request.PublishBytes(m)
 	if why == nil && !h.kept.Fits(c.Slot, size) {
-		why = noMemory
+		why = request.NoMemory
 	}
 	if why != nil {
 		h.refuse(c, m.GetId(), why)
@@ -158,17 +152,11 @@ func (h *Hub) published(c *state.Conn, e exchange.Published) {
 	if e.ID == 0 {
 		return
 	}
-	r := e.Result
-	if r.GetCode() != wirev1.Code_CODE_OK {
-		h.stats.Refused.Add(r.GetCode(), 1)
-		h.control(c, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{
-			Code: r.GetCode(), Message: r.GetError(), Ref: e.ID, RetryAfterMs: r.GetRetryAfterMs(),
-		})
-		return
+	if answer, why := request.Published(e.ID, e.Result); why != nil {
+		h.refuse(c, e.ID, why)
+	} else {
+		h.control(c, wirev1.FrameType_FRAME_TYPE_PUBLISHED, answer)
 	}
-	h.control(c, wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{
-		Id: e.ID, Seq: r.GetSeq(), MessageId: r.GetMessageId(), Duplicate: r.GetDuplicate(), Epoch: r.GetEpoch(),
-	})
 }
 
 // claim hands a request on to the stores.
@@ -179,13 +167,16 @@ func (h *Hub) claim(c *state.Conn, m *wirev1.Claim) {
 	}
 	why := h.rules.Claim(h.asking(c, m.GetId()), c.Claims, m)
 	if adds := claims.Adds(m); why == nil && adds > 0 && !h.kept.Fits(c.Slot, adds) {
-		why = noMemory
+		why = request.NoMemory
 	}
 	if why != nil {
-		h.rooms.claims.Stats().Count(m.GetOp(), why.Code)
+		if why != request.Parked {
+			h.rooms.claims.Stats().Count(m.GetOp(), why.Code)
+		}
 		h.refuse(c, m.GetId(), why)
 		return
 	}
+	h.rooms.permissions.Hold(h.handle(c), 0)
 	h.conns.More(c).Claims = h.rooms.claims.Ask(c.Claims, h.handle(c), h.connID(c), cmp.Or(h.rooms.principals.Owner(c.Slot, c.ClientID), c.User()), m)
 }
 

@@ -29,6 +29,7 @@ func (g *groups) join(c *state.Conn, m *wirev1.Subscribe) {
 	}, h.origin(c))}
 	more := h.conns.More(c)
 	more.AddMember(n)
+	h.rooms.permissions.Hold(h.handle(c), n.ID)
 	c.Displaced()
 	h.stats.Subscriptions++
 }
@@ -84,6 +85,7 @@ func (g *groups) leave(n *state.Member) {
 	g.setWaits(n, false)
 	g.moved(n)
 	h.conns.More(c).RemoveMember(n)
+	h.rooms.permissions.Over(c.Slot, n.ID)
 	c.Displaced()
 	h.conns.Less(c)
 	h.stats.Subscriptions--

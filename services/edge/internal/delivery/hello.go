@@ -55,7 +55,7 @@ func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 	c.Since = uint32(h.wall / 1e6)
 	request.Settle(m, h.lim.ReceiveWindow)
 	c.ClientID, c.Heartbeat, c.Window = h.texts.Put(m.GetClientId()), m.GetHeartbeatMs(), m.GetReceiveWindow()
-	h.setProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
+	h.conns.SetProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
 	if m.GetSession() == "" {
 		h.welcome(c, id, false)
 		return
@@ -75,13 +75,10 @@ func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 
 func (h *Hub) user(c *state.Conn) string { return cmp.Or(h.rooms.principals.Name(c.Slot), c.User()) }
 
-func (h *Hub) refresh(c *state.Conn, m *wirev1.RefreshToken) {
-	h.rooms.principals.Refresh(h.handle(c), m)
-}
-
 func (h *Hub) asking(c *state.Conn, id uint32) request.Client {
 	a := c.Asking(id)
 	if a.Rights, a.Known = h.rooms.principals.Rights(c.Slot); a.Known {
+		a.Extra = h.rooms.permissions.For(h.handle(c))
 		h.addCost(a.Rights.Weight())
 	}
 	return a
@@ -101,27 +98,13 @@ func (h *Hub) originOf(slot uint32) string { return h.origin(h.conns.Get(slot)) 
 // welcome opens the connection.
 func (h *Hub) welcome(c *state.Conn, id uint64, resumed bool) {
 	c.Phase, c.Deadline = state.Open, 0
-	h.wheel.Set(c.Slot, min(h.silentUntil(c), h.rooms.principals.EndsAt(c.Slot)))
+	h.wheel.Set(c.Slot, min(c.SilentUntil(h.now, h.ms), h.rooms.principals.EndsAt(c.Slot)))
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.Heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.ClientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow), User: h.rooms.principals.User(c.Slot),
 	})
 	h.rooms.report.Connected(h.handle(c), resumed)
 	h.rooms.departure.Welcomed(c.Slot)
-}
-
-// silentUntil is when the connection will have been silent for too long.
-func (h *Hub) silentUntil(c *state.Conn) int64 {
-	return h.now - int64(h.ms-c.Heard)*int64(time.Millisecond) + c.Patience()
-}
-
-// setProfile has the connection's messages ranked for p from now on. The rankings that are asked
-// for already are of the one before.
-func (h *Hub) setProfile(c *state.Conn, p *exchange.Profile) {
-	if p != c.Profile {
-		h.conns.More(c).Profile = p
-		h.conns.Less(c)
-	}
 }
 
 // Shed has newcomers refused, Hello (a session keeps its place) and Subscribe, or taken again.

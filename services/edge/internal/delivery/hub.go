@@ -172,6 +172,8 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Told(c.Claims, e.State)) })
 	case exchange.Identified:
 		h.forConn(e.Conn, func(*state.Conn) { h.noteStale(h.rooms.principals.Identified(e)) })
+	case exchange.Permitted:
+		h.forConn(e.Conn, func(*state.Conn) { h.noteStale(h.rooms.permissions.Answered(e)) })
 	case exchange.Detached:
 		h.forConn(e.Conn, func(c *state.Conn) { h.sessions.detached(c, e.Err) })
 	case exchange.Yield:
@@ -249,6 +251,7 @@ func (h *Hub) Queued() bool {
 // some are left. Work goes on with those that have many.
 func (h *Hub) Tick(budget int) (more bool) {
 	h.rooms.departure.Tick()
+	h.rooms.permissions.Tick()
 	return h.wheel.Advance(h.now, budget, func(slot uint32) (cost int) {
 		c := h.conns.Get(slot)
 		if c == nil || c.Phase == state.Free {

@@ -15,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -22,17 +23,23 @@ import (
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
-	jobs       walk.Jobs
-	claims     *claims.Desk
-	presence   *presence.Watch
-	admin      *admin.Admin
-	departure  *departure.Departures
-	report     *report.Reporter
-	principals *principals.Table
+	jobs        walk.Jobs
+	claims      *claims.Desk
+	presence    *presence.Watch
+	admin       *admin.Admin
+	departure   *departure.Departures
+	report      *report.Reporter
+	principals  *principals.Table
+	permissions *permissions.Desk
 }
 
 func newRooms(h *Hub) rooms {
 	p := port{h}
+	who := principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
+	desk := permissions.New(permissions.Config{
+		Asker: h.cfg.Permissions, Delivery: p, Who: who, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf,
+	})
+	who.Allow(desk.Holds)
 	return rooms{
 		claims: claims.New(p, h.mesh),
 		presence: presence.New(presence.Config{
@@ -42,7 +49,7 @@ func newRooms(h *Hub) rooms {
 		admin:      &admin.Admin{Delivery: p, Jobs: &h.rooms.jobs, Cost: &h.cost},
 		departure:  departure.New(p, &h.rooms.jobs),
 		report:     report.New(p, h.cfg.Events, h.cfg.Refusals.Sampler()),
-		principals: principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf),
+		principals: who, permissions: desk,
 	}
 }
 
@@ -124,7 +131,7 @@ func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
 
 // SetProfile implements admin.Delivery.
 func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
-	p.h.setProfile(p.h.conns.Get(slot), profile)
+	p.h.conns.SetProfile(p.h.conns.Get(slot), profile)
 }
 
 // State implements departure.Delivery.
@@ -144,11 +151,27 @@ func (p port) State(slot uint32) departure.State {
 
 // AskToGo implements departure.Delivery.
 func (p port) AskToGo(slot uint32, m *wirev1.GoAway, until int64) {
-	p.h.askToGo(p.h.conns.Get(slot), m, until)
+	h, c := p.h, p.h.conns.Get(slot)
+	if c.Draining {
+		c.Deadline = min(c.Deadline, until)
+		return
+	}
+	c.Draining = true
+	if len(c.Groups) > 0 {
+		h.jobs.Push(&pausing{c: c, gen: c.Gen, remaining: len(c.Groups)})
+	}
+	h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
+	c.Deadline = until
+	h.wheel.Set(c.Slot, h.now+int64(Tick))
 }
 
 // TurnAway implements departure.Delivery.
-func (p port) TurnAway(slot uint32, m *wirev1.GoAway) { p.h.turnAway(p.h.conns.Get(slot), m) }
+func (p port) TurnAway(slot uint32, m *wirev1.GoAway) {
+	c := p.h.conns.Get(slot)
+	c.Out.KeepAnswers()
+	p.h.control(c, wirev1.FrameType_FRAME_TYPE_GO_AWAY, m)
+	p.h.close(c, wirev1.Code_CODE_DRAINING, m.GetReason())
+}
 
 // Connections implements departure.Delivery.
 func (p port) Connections() int { return int(p.h.stats.Connections) }
@@ -185,19 +208,40 @@ func (p port) Refreshed(at exchange.Conn, m *wirev1.Refreshed) {
 }
 
 // EndIf implements principals.Delivery.
-func (p port) EndIf(at exchange.Conn, shared bool, i int, denied func(filter, group string) (why string)) (ended bool) {
+func (p port) EndIf(at exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) (why string)) (ended bool) {
 	why, c := "", p.conn(at)
 	if shared {
 		g := c.Groups[i]
-		if why = denied(g.Filter, g.Group); why != "" {
+		if why = denied(g.ID, g.Filter, g.Group); why != "" {
 			p.h.groups.end(g, wirev1.Code_CODE_FORBIDDEN, why)
 		}
 	} else if s := c.Subs.At(i); !s.Dead {
-		if why = denied(s.Filter(), ""); why != "" {
+		if why = denied(s.ID, s.Filter(), ""); why != "" {
 			p.h.endSub(s, wirev1.Code_CODE_FORBIDDEN, why)
 		}
 	}
 	return why != ""
+}
+
+// Park implements permissions.Delivery.
+func (p port) Park(at exchange.Conn, parked bool) { p.h.conns.Park(p.conn(at), parked, p.h.ms) }
+
+// EndSubscription implements permissions.Delivery.
+func (p port) EndSubscription(at exchange.Conn, id uint32, why wirev1.Code, reason string) {
+	if c := p.conn(at); c.SubByID(id) != nil {
+		p.h.endSub(c.SubByID(id), why, reason)
+	} else if g := c.MemberByID(id); g != nil {
+		p.h.groups.end(g, why, reason)
+	}
+}
+
+// Claims implements permissions.Delivery.
+func (p port) Claims(at exchange.Conn, resource string, end bool) bool {
+	c := p.conn(at)
+	if end {
+		return p.h.rooms.claims.TakeBack(c.Claims, resource, p.h.rooms.principals.Owner(c.Slot, c.ClientID))
+	}
+	return c.Claims.Concerns(resource)
 }
 
 // Policy implements membership.Delivery.

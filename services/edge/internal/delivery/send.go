@@ -109,7 +109,7 @@ func (h *Hub) idsOf(it *sendq.Item) []uint32 {
 // kernel.
 func (h *Hub) Wrote(slot uint32, n int) {
 	c := h.conns.Get(slot)
-	held := h.holds(c)
+	held := c.Holds(maxAnswers)
 	h.queues.EndGathering()
 	h.sending = true
 	var sent sendq.Item
@@ -128,7 +128,7 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	if c.Claims != nil {
 		h.rooms.claims.Flush(c.Claims)
 	}
-	if held && !h.holds(c) {
+	if held && !c.Holds(maxAnswers) {
 		h.conns.Resumed = append(h.conns.Resumed, c.Slot)
 	}
 }

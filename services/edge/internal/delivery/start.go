@@ -7,6 +7,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
@@ -126,7 +127,7 @@ func (b *starter) hear(s *state.Subscription, ts *state.Topic, logged bool) bool
 	switch {
 	case !s.Active && !s.Dead && s.Pending != nil && s.Begins:
 		if !b.hub.kept.Fits(s.Conn.Slot, heardBytes) {
-			b.hub.refuseSub(s, noMemory)
+			b.hub.refuseSub(s, request.NoMemory)
 			return true
 		}
 		b.hub.keepFor(s, heardBytes)

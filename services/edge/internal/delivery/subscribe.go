@@ -3,7 +3,6 @@ package delivery
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
@@ -11,6 +10,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sessions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/starts"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
@@ -59,7 +59,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	}
 	bytes := starts.Kept(m)
 	if bytes > 0 && !h.kept.Fits(c.Slot, bytes) {
-		h.refuse(c, m.GetId(), noMemory)
+		h.refuse(c, m.GetId(), request.NoMemory)
 		return
 	}
 	c.NextRef++
@@ -75,6 +75,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	}
 	s.Kind = state.KindOf(s.Start)
 	h.subs.Add(c, s)
+	h.rooms.permissions.Hold(h.handle(c), s.ID)
 	h.stats.Subscriptions++
 	if s.Wildcard {
 		h.wildcards.subscribe(s, m.GetFilter())
@@ -130,7 +131,7 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 	case e.Err != nil:
 		h.refuseSub(s, e.Err)
 	case !fits:
-		h.refuseSub(s, noMemory)
+		h.refuseSub(s, request.NoMemory)
 	default:
 		if s.Wildcard {
 			h.keepFor(s, bytes)
@@ -143,9 +144,6 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 		h.starter.begin(s)
 	}
 }
-
-// noMemory refuses what the edge would have to keep too much for.
-var noMemory = code.Retry(wirev1.Code_CODE_OVERLOADED, 5*time.Second, "the edge keeps as much for this connection, its client, its address or all as it may (--connection-memory, --client-memory, --address-memory, --queue-memory)")
 
 // keepFor charges what is kept for a subscription with wildcards until it is gone: its positions,
 // and the topics that it began with.
@@ -173,6 +171,7 @@ func (h *Hub) forgetSub(s *state.Subscription) {
 		h.mesh.Unfilter(h.handle(s.Conn), s.Ref)
 	}
 	h.starter.forgetPending(s)
+	h.rooms.permissions.Over(s.Conn.Slot, s.ID)
 	h.subs.Remove(s.Conn, s)
 	if s.Wildcard {
 		h.keepFor(s, -int(s.SubscriptionMore.Kept))

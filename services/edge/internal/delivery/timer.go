@@ -20,7 +20,7 @@ func (h *Hub) timers(c *state.Conn) (cost int) {
 		h.fail(c, wirev1.Code_CODE_UNAVAILABLE, "the session could not be attached in time")
 	case c.Phase != state.Open && h.now >= c.Deadline:
 		h.fail(c, wirev1.Code_CODE_HANDSHAKE_TIMEOUT, "Hello has not come in time")
-	case c.Phase == state.Open && h.now >= h.silentUntil(c):
+	case c.Phase == state.Open && h.now >= c.SilentUntil(h.now, h.ms):
 		h.fail(c, wirev1.Code_CODE_IDLE_TIMEOUT, "nothing was heard for 2.5 heartbeats")
 	case c.Phase == state.Open && h.now >= h.rooms.principals.EndsAt(c.Slot):
 		h.failErr(c, h.rooms.principals.Expired())
@@ -39,7 +39,7 @@ func (h *Hub) timers(c *state.Conn) (cost int) {
 
 // openTimers does what is due in an open connection and says when the next thing is.
 func (h *Hub) openTimers(c *state.Conn) (next int64, cost int) {
-	next = min(h.silentUntil(c), h.rooms.principals.EndsAt(c.Slot))
+	next = min(c.SilentUntil(h.now, h.ms), h.rooms.principals.EndsAt(c.Slot))
 	if c.Deadline != 0 {
 		next = min(next, c.Deadline)
 	}
@@ -78,7 +78,7 @@ type visit struct {
 // visit does what is due in the connection's tracks and groups, or begins to. It says when the next
 // thing is, as far as it has come: who goes on sets the time of the rest.
 func (h *Hub) visit(c *state.Conn) (next int64, cost int) {
-	v := visit{c: c, gen: c.Gen, remaining: c.Tracks.Len(), groups: len(c.Groups), next: h.silentUntil(c)}
+	v := visit{c: c, gen: c.Gen, remaining: c.Tracks.Len(), groups: len(c.Groups), next: c.SilentUntil(h.now, h.ms)}
 	if c.Visited {
 		return h.now + int64(Tick), 0 // a visit is under way, and may be past what is due now
 	}

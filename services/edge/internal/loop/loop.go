@@ -25,6 +25,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/mailbox"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
@@ -51,6 +52,8 @@ type Config struct {
 	Clock func(time.Time) time.Time
 	// Principals says who comes in.
 	Principals principals.Config
+	// Permissions is asked what users may do beyond their rights; nil: nobody is.
+	Permissions permissions.Asker
 	// Door counts the connections of all loops of the edge; nil: one without limits.
 	Door *admission.Door
 	// ListenAddr is shared by all loops of the edge.
@@ -148,7 +151,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 	}
 	l.hub = delivery.New(delivery.Config{
 		Events: ring, Refusals: cfg.Refusals, Budget: cfg.budget, Kept: cfg.Kept,
-		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Principals: cfg.Principals, LiveDone: l.box.Done,
+		Loop: cfg.Index, EdgeID: cfg.EdgeID, Mesh: cfg.Mesh, PolicyFor: cfg.PolicyFor, Unknown: cfg.Unknown, Refuses: cfg.Refuses, Limits: cfg.Limits, Principals: cfg.Principals, Permissions: cfg.Permissions, LiveDone: l.box.Done,
 		Unhealthy: cfg.Unhealthy, Path: l.path, Gate: gate, Origin: l.origin,
 	})
 	l.buf = make([]byte, readSize)

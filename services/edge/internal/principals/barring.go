@@ -24,7 +24,7 @@ func (t *Table) NamespacesChanged() {
 // endBarred ends what a namespace bars.
 func (t *Table) endBarred(table *policy.Table, end ender) {
 	t.cost.Add(1 + table.Barred())
-	if end(func(filter, _ string) string {
+	if end(func(_ uint32, filter, _ string) string {
 		if why := table.Bars(filter); why != nil {
 			return why.Message
 		}

@@ -40,7 +40,7 @@ func (s *subscribers) Subscriptions(c exchange.Conn) (alone, shared int) {
 	return len(s.filters[c.Slot]) - shared, shared
 }
 
-func (s *subscribers) EndIf(c exchange.Conn, shared bool, i int, denied func(filter, group string) string) bool {
+func (s *subscribers) EndIf(c exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) string) bool {
 	s.looks++
 	all := s.filters[c.Slot]
 	if shared {
@@ -51,7 +51,7 @@ func (s *subscribers) EndIf(c exchange.Conn, shared bool, i int, denied func(fil
 	if !is {
 		group, filter = "", group
 	}
-	why := denied(filter, group)
+	why := denied(0, filter, group)
 	if why != "" {
 		s.ended = append(s.ended, fmt.Sprint(c.Slot, " ", all[i]))
 		s.filters[c.Slot] = slices.Delete(all, i, i+1)

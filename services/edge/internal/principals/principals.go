@@ -61,7 +61,7 @@ type Delivery interface {
 	// denied with a reason, and says so: the last of its kind may take its place. group is "" for
 	// one alone.
 	Subscriptions(c exchange.Conn) (alone, shared int)
-	EndIf(c exchange.Conn, shared bool, i int, denied func(filter, group string) (why string)) (ended bool)
+	EndIf(c exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) (why string)) (ended bool)
 }
 
 // Config of a Table.
@@ -87,6 +87,8 @@ type Config struct {
 	// Namespaces say what clients may not do, whatever they are granted; it must not block. nil:
 	// nothing of that.
 	Namespaces func() *policy.Table
+	// KeepIssuers has Issuer be known.
+	KeepIssuers bool
 }
 
 // Table has the principals of one loop's connections, and is used by that loop alone.
@@ -101,10 +103,17 @@ type Table struct {
 	slots    slab.Slab[entry]
 	names    slab.Texts
 	grants   grants
+	issuers  []string           // by slot, where they are kept
 	waiting  map[uint32]waiting // by slot
 	now      func() (int64, uint64)
 	origin   func(slot uint32) string
+	extra    func(c exchange.Conn, id uint32, verb identity.Verb) bool
 	stats    Stats
+}
+
+// Allow says which subscriptions rights need not allow.
+func (t *Table) Allow(extra func(c exchange.Conn, id uint32, verb identity.Verb) bool) {
+	t.extra = extra
 }
 
 // Stats are plain counters; Known is a gauge.
@@ -264,6 +273,12 @@ func (t *Table) set(c exchange.Conn, who *identity.Principal) {
 	e.grants = t.grants.hold(who.Grants, t.teams(who.User))
 	t.grants.release(before)
 	shown := revocation.Of(who)
+	if t.cfg.KeepIssuers {
+		for len(t.issuers) <= int(c.Slot) {
+			t.issuers = append(t.issuers, "")
+		}
+		t.issuers[c.Slot] = who.Proof.Issuer
+	}
 	e.gen, e.token, e.issued, e.ends = c.Gen, shown.Key, shown.Issued, 0
 	if !who.Expires.IsZero() && !t.cfg.KeepExpired {
 		e.ends = expires(who) - t.early(who) + uint64(t.cfg.Grace.Microseconds())
@@ -332,6 +347,14 @@ func (t *Table) User(slot uint32) string {
 		return e.user
 	}
 	return ""
+}
+
+// Issuer is who has signed a connection's token; "": nobody did, or that is not kept.
+func (t *Table) Issuer(slot uint32) string {
+	if int(slot) >= len(t.issuers) || t.of(slot) == nil {
+		return ""
+	}
+	return t.issuers[slot]
 }
 
 // Owner is who a connection with a client id claims for: USER/CLIENT, as no name of a user has a /;

@@ -72,20 +72,32 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 	t.set(c, who)
 	t.delivery.Refreshed(c, &wirev1.Refreshed{Id: id, ExpiresAt: expires(who)})
 	if e.grants != before {
-		t.jobs.Push(newReview(t, c, t.ungranted(c.Slot)))
+		t.jobs.Push(newReview(t, c, t.ungranted(c)))
 	}
 }
 
 // notGranted is told of a subscription that ends.
 const notGranted = "the connection's new token does not grant it (rule default-deny)"
 
+// allows reports whether rights, or answers of the permission hook, allow a subscription, alone or
+// in a group.
+func (t *Table) allows(c exchange.Conn, r identity.Rights, id uint32, filter, group string) bool {
+	_, granted := r.AllowsValid(identity.Subscribe, filter)
+	granted = granted || t.extra != nil && t.extra(c, id, identity.Subscribe)
+	if !granted || group == "" {
+		return granted
+	}
+	_, granted = r.AllowsGroup(group, filter)
+	return granted || t.extra != nil && t.extra(c, id, identity.Group)
+}
+
 // ungranted ends what a connection is not granted any more.
-func (t *Table) ungranted(slot uint32) look {
+func (t *Table) ungranted(c exchange.Conn) look {
 	return func(end ender) {
-		rights, _ := t.Rights(slot)
+		rights, _ := t.Rights(c.Slot)
 		t.cost.Add(rights.Weight())
-		if end(func(filter, group string) string {
-			if allows(rights, filter, group) {
+		if end(func(id uint32, filter, group string) string {
+			if t.allows(c, rights, id, filter, group) {
 				return ""
 			}
 			return notGranted

@@ -6,7 +6,7 @@ import (
 )
 
 // ender ends a subscription for which denied gives a reason, and says so.
-type ender func(denied func(filter, group string) (why string)) (ended bool)
+type ender func(denied func(id uint32, filter, group string) (why string)) (ended bool)
 
 // look decides about one subscription.
 type look func(end ender)
@@ -60,7 +60,7 @@ func (j *review) Step() (done bool) {
 }
 
 func (j *review) at(shared bool, i int) {
-	j.look(func(denied func(filter, group string) string) bool {
+	j.look(func(denied func(id uint32, filter, group string) string) bool {
 		return j.t.delivery.EndIf(j.c, shared, i, denied)
 	})
 }

@@ -52,7 +52,7 @@ func (t *Table) TeamsChanged() {
 		},
 		over: func() { t.moving = nil },
 	}
-	t.moving.start(t, func(end ender) { t.endLost(t.moving.review.c.Slot, before, end) })
+	t.moving.start(t, func(end ender) { t.endLost(t.moving.review.c, before, end) })
 }
 
 // move has a connection be of the teams that its user is in now, and says what it might do before,
@@ -75,29 +75,20 @@ func (t *Table) move(slot uint32) (before identity.Rights, changed bool) {
 }
 
 // endLost ends what a connection is not granted any more, and says which rules granted it.
-func (t *Table) endLost(slot uint32, before identity.Rights, end ender) {
-	rights, known := t.Rights(slot)
+func (t *Table) endLost(c exchange.Conn, before identity.Rights, end ender) {
+	rights, known := t.Rights(c.Slot)
 	if !known {
 		return
 	}
 	t.cost.Add(rights.Weight())
-	if end(func(filter, group string) string {
-		if allows(rights, filter, group) {
+	if end(func(id uint32, filter, group string) string {
+		if t.allows(c, rights, id, filter, group) {
 			return ""
 		}
 		return noTeam(before, filter, group)
 	}) {
 		t.stats.Left++
 	}
-}
-
-// allows reports whether a subscription is granted, alone or in a group.
-func allows(r identity.Rights, filter, group string) bool {
-	_, granted := r.AllowsValid(identity.Subscribe, filter)
-	if granted && group != "" {
-		_, granted = r.AllowsGroup(group, filter)
-	}
-	return granted
 }
 
 // noTeam is told of a subscription that ends: which teams had granted it.

@@ -54,9 +54,9 @@ type teaming struct {
 	why   []string // of subscriptions that ended
 }
 
-func (x *teaming) EndIf(c exchange.Conn, shared bool, i int, denied func(filter, group string) string) bool {
-	return x.subscribers.EndIf(c, shared, i, func(filter, group string) string {
-		why := denied(filter, group)
+func (x *teaming) EndIf(c exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) string) bool {
+	return x.subscribers.EndIf(c, shared, i, func(id uint32, filter, group string) string {
+		why := denied(id, filter, group)
 		if why != "" {
 			x.why = append(x.why, why)
 		}
@@ -226,7 +226,7 @@ func TestRightsAreTheUnion(t *testing.T) {
 					if !is {
 						group, filter = "", f
 					}
-					if rights, _ := x.table.Rights(uint32(slot)); allows(rights, filter, group) {
+					if rights, _ := x.table.Rights(uint32(slot)); x.table.allows(conn, rights, 0, filter, group) {
 						x.filters[slot] = append(x.filters[slot], f)
 					}
 				}
@@ -265,8 +265,8 @@ func TestRightsAreTheUnion(t *testing.T) {
 				if !is {
 					group, filter = "", f
 				}
-				may := allows(oracle, filter, group)
-				if got := allows(rights, filter, group); got != may {
+				may := x.table.allows(exchange.Conn{Slot: uint32(slot)}, oracle, 0, filter, group)
+				if got := x.table.allows(exchange.Conn{Slot: uint32(slot)}, rights, 0, filter, group); got != may {
 					t.Fatalf("slot %d, %s: %v, want %v", slot, f, got, may)
 				}
 				if slices.Contains(has, f) && !may {

@@ -42,8 +42,10 @@ func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error 
 		// nobody must take that for an end, and give up what it holds
 		return why
 	}
-	if why := c.ungranted(identity.Claim, m.GetResource()); why != nil && !givesUp {
-		return why
+	if !givesUp {
+		if why := c.ungranted(identity.Claim, m.GetResource()); why != nil {
+			return why
+		}
 	}
 	p := r.PolicyFor(m.GetResource()).Claims
 	switch {
@@ -54,5 +56,8 @@ func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error 
 	case c.Draining && m.GetOp() == wirev1.Claim_OP_ACQUIRE:
 		return stopping
 	}
-	return held.Full(m)
+	if why := held.Full(m); why != nil {
+		return why
+	}
+	return c.permitted(m.GetResource(), "")
 }

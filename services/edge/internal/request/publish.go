@@ -54,5 +54,5 @@ func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 	case p.MaxPayload > 0 && len(m.GetPayload()) > p.MaxPayload:
 		return code.New(wirev1.Code_CODE_PAYLOAD_TOO_LARGE, "the payload is longer than the namespace allows")
 	}
-	return nil
+	return c.permitted(m.GetTopic(), "")
 }

@@ -37,6 +37,9 @@ type Client struct {
 	// Rights are asked where Known: the user has proven who it is.
 	Rights identity.Rights
 	Known  bool
+	// Extra is asked for what rights do not allow; nil: nothing is.
+	Extra Extra
+	wants []identity.Verb // of Extra
 	// IDInUse: the request's id stands for something that is not over.
 	IDInUse       bool
 	Backend       bool // it is a router's, for a backend
@@ -45,6 +48,16 @@ type Client struct {
 	Subscriptions int // that it has
 	Publishes     int // of its that are unanswered
 }
+
+// Extra says what the user may do beyond its rights.
+type Extra interface {
+	// Permit is nil where all of the verbs are allowed, and Parked where that is being found out.
+	// The group is that of identity.Group.
+	Permit(verbs []identity.Verb, filter, group string) *code.Error
+}
+
+// Parked is no answer: the same request is given again once there is one.
+var Parked = code.New(wirev1.Code_CODE_UNAVAILABLE, "the permission is being asked for")
 
 func invalid(text string) *code.Error { return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, text) }
 
@@ -56,7 +69,8 @@ var (
 	stopping = code.New(wirev1.Code_CODE_DRAINING, "the edge is stopping")
 )
 
-// ungranted refuses what the user's rights do not contain, whatever the edge would allow others.
+// ungranted refuses what the user's rights do not contain, whatever the edge would allow others,
+// unless permitted is to find out. Topics of the mesh's own are for rights alone.
 func (c *Client) ungranted(verb identity.Verb, filter string) *code.Error {
 	if !c.Known {
 		return nil
@@ -64,11 +78,24 @@ func (c *Client) ungranted(verb identity.Verb, filter string) *code.Error {
 	if _, allowed := c.Rights.AllowsValid(verb, filter); allowed {
 		return nil
 	}
+	if c.Extra != nil && filter[0] != '$' {
+		c.wants = append(c.wants, verb)
+		return nil
+	}
 	where := "no filter of the token's " + claimOf[verb]
 	if teams := c.Rights.Sources(); len(teams) > 0 {
 		where += " or of " + strings.Join(teams, ", ")
 	}
 	return code.New(wirev1.Code_CODE_FORBIDDEN, where+" contains it (rule default-deny): see pushmesh auth explain --verb "+verb.String())
+}
+
+// permitted refuses what ungranted has left open. It comes behind all other checks, so that nobody
+// is asked for nothing.
+func (c *Client) permitted(filter, group string) *code.Error {
+	if len(c.wants) == 0 {
+		return nil
+	}
+	return c.Extra.Permit(c.wants, filter, group)
 }
 
 // claimOf a token, in which filters are granted.

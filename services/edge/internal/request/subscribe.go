@@ -73,7 +73,10 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if why := r.overloaded(); why != nil {
 		return why
 	}
-	return r.matchesCheaply(m)
+	if why := r.matchesCheaply(m); why != nil {
+		return why
+	}
+	return c.permitted(m.GetFilter(), m.GetGroup())
 }
 
 // barred refuses what the rules of namespaces let no client do.

@@ -54,9 +54,11 @@ func (c *Claims) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 // unanswered.
 func (c *Claims) Claim(conn exchange.Conn, id uint32, op *meshv1.ClaimOp) {
 	c.ops.Do(func() {
-		c.mu.Lock()
-		c.conns[op.GetConn()] = conn
-		c.mu.Unlock()
+		if op.GetConn() != 0 {
+			c.mu.Lock()
+			c.conns[op.GetConn()] = conn
+			c.mu.Unlock()
+		}
 		c.client.Do(context.Background(), op, func(r *meshv1.ClaimResult) {
 			c.post(conn.Loop, exchange.Claimed{Conn: conn, ID: id, Result: r})
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
@@ -36,6 +37,8 @@ type Hub struct {
 	Kept kept.Config
 	// Principals says who comes in.
 	Principals principals.Config
+	// Permissions is asked what users may do beyond their rights; nil: nobody is.
+	Permissions permissions.Asker
 	// Events takes what happens to connections and subscriptions; nil: nobody wants it.
 	Events *eventring.Ring
 	// Refusals logs some of what is refused for who somebody is; nil: none.

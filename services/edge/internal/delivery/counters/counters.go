@@ -5,6 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
@@ -57,14 +58,20 @@ type Stats struct {
 
 	linkhealth.Stats
 
-	Claims     claims.Stats
-	Principals principals.Stats
+	Claims claims.Stats
+	Users
 
 	Unranked ByCode // messages that were to be ranked and were not, by why
 
 	Drops   ByCode // messages that did not come, by why
 	Closes  ByCode // connections; OK: the client ended it
 	Refused ByCode // requests answered with an Error
+}
+
+// Users counts what users are let in with, and may do.
+type Users struct {
+	Principals  principals.Stats
+	Permissions permissions.Stats
 }
 
 // QueueSizes are the sizes by which queues are counted: bytes at least, kernel memory of stalled

@@ -21,11 +21,6 @@ const firstOptional = 0x80
 // BytesAsOne is how many bytes of a frame are decoded and copied in about the time of a short one.
 const BytesAsOne = 1024
 
-// Refusal is the frame of a refusal of a request, or of the connection itself with ref 0.
-func Refusal(ref uint32, why *code.Error) *wirev1.Error {
-	return &wirev1.Error{Code: why.Code, Message: why.Message, Ref: ref, RetryAfterMs: uint32(why.RetryAfter.Milliseconds())}
-}
-
 // Delivery is what frames ask for, whatever the protocol is that they came in. Bytes and messages
 // are the caller's: what is kept of them is copied.
 type Delivery interface {
@@ -105,7 +100,7 @@ func (x *Codec) feed(c *state.Conn, b []byte, left *int) (used int, more bool) {
 		body := b[used+wire.HeaderSize : used+wire.HeaderSize+n]
 		done := x.frame(c, t, body)
 		*left -= x.Delivery.TakeCost()
-		if !done {
+		if !done || c.Parked { // it is given again
 			return used, true
 		}
 		used += wire.HeaderSize + n

@@ -87,6 +87,7 @@ type ConnMore struct {
 	Sealed uint32 // bytes that have left the queue, and wait in ciphertext
 	Secure bool   // the client has TLS
 	HungUp bool   // before it was welcomed: nobody waits for the answer to its Hello
+	Parked bool   // a request of it waits for a permission, and it is not read
 }
 
 // NoConnMore is that of connections that have nothing of it.
@@ -146,7 +147,7 @@ func (s *Conns) More(c *Conn) *ConnMore {
 func (s *Conns) Less(c *Conn) {
 	m := c.ConnMore
 	if m != NoConnMore && m.ByID == nil && m.ByTopic == nil && m.Publishes == nil && m.Session == nil && m.Groups == nil && m.Claims == nil && m.Profile == nil && m.AckAt == 0 && m.AckSerial == 0 && m.Turn == 0 && m.Begun == 0 &&
-		m.Sealed == 0 && !m.Secure && !m.HungUp {
+		m.Sealed == 0 && !m.Secure && !m.HungUp && !m.Parked {
 		s.Mores.Give(m)
 		c.ConnMore = NoConnMore
 	}
@@ -228,6 +229,41 @@ func (c *Conn) Displaced() {
 	}
 }
 
+// SilentUntil is when the connection will have been silent for too long. One that is not read
+// because of the edge is not silent.
+func (c *Conn) SilentUntil(now int64, ms uint32) int64 {
+	if c.Parked {
+		return now + c.Patience()
+	}
+	return now - int64(ms-c.Heard)*int64(time.Millisecond) + c.Patience()
+}
+
+// Park has a connection not be read, or read again, at a time in milliseconds.
+func (s *Conns) Park(c *Conn, parked bool, ms uint32) {
+	s.More(c).Parked = parked
+	if c.Heard = ms; !parked {
+		s.Less(c)
+		s.Resumed = append(s.Resumed, c.Slot)
+	}
+}
+
+// Whole notes that nothing of a frame is left that has begun.
+func (s *Conns) Whole(c *Conn) {
+	if c.Begun != 0 {
+		s.More(c).Begun = 0
+		s.Less(c)
+	}
+}
+
+// SetProfile has the connection's messages ranked for p from now on. The rankings that are asked
+// for already are of the one before.
+func (s *Conns) SetProfile(c *Conn, p *exchange.Profile) {
+	if p != c.Profile {
+		s.More(c).Profile = p
+		s.Less(c)
+	}
+}
+
 // Places of a walk over the connection's tracks, and its groups behind them.
 func (c *Conn) Places() uint32 { return uint32(c.Tracks.Len() + len(c.Groups)) }
 
@@ -250,4 +286,10 @@ func ConnID(seed uint64, slot, gen uint32) uint64 {
 	id = (id ^ id>>33) * 0xff51afd7ed558ccd // the finalizer of MurmurHash3
 	id = (id ^ id>>33) * 0xc4ceb9fe1a85ec53
 	return (id ^ id>>33) | 1
+}
+
+// Holds reports whether reading waits: for Welcome, for what is parked, or because the client does
+// not take its answers, of which it may have so many bytes.
+func (c *Conn) Holds(answers int) bool {
+	return c.Phase == Waiting || c.Parked && c.Phase == Open || c.Phase != Closing && c.Out.Answers() > answers
 }

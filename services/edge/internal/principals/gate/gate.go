@@ -1,8 +1,6 @@
 // Package gate finds out, off the event loops, who an edge's clients are: by the tokens that they
 // show, or by what a backend says of them. So many are
-// under way, each in a goroutine that waits for its turn, or for an issuer's keys, most of the
-// time; others wait in a line of their address. Addresses take turns, and where all places are
-// taken the address that has most of them gives one up: who shows very many bad tokens waits for
+// under way, and addresses take turns (package crowd): who shows very many bad tokens waits for
 // itself.
 package gate
 
@@ -11,16 +9,15 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/crowd"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
 
@@ -65,17 +62,12 @@ type Config struct {
 	UnderWay, Waiting int
 }
 
-// Gate is a lifecycle.Part and a principals.Door. It owns a goroutine for each token under way.
+// Gate is a lifecycle.Part and a principals.Door.
 type Gate struct {
+	*crowd.Crowd[asked]
 	cfg      Config
-	group    *lifecycle.Group
 	warned   atomic.Int64 // when the log told last of a client without a token, Unix s
 	nameless atomic.Uint64
-	gaveWay  atomic.Uint64
-
-	mu    sync.Mutex
-	under int
-	lines lines
 }
 
 // asked is a client of which it is to be found out who it is.
@@ -89,51 +81,25 @@ const timeout = 30 * time.Second
 
 // New makes a gate. It takes tokens from Start on.
 func New(cfg Config) *Gate {
-	if cfg.UnderWay == 0 {
-		cfg.UnderWay = 1024
-	}
-	if cfg.Waiting == 0 {
-		cfg.Waiting = 4096
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{cfg: cfg, lines: newLines()}
-}
-
-// Start implements lifecycle.Part.
-func (g *Gate) Start(context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.group = lifecycle.NewGroup(context.Background())
-	return nil
-}
-
-// Stop implements lifecycle.Part: tokens that are not checked yet never will be.
-func (g *Gate) Stop(ctx context.Context) error {
-	g.mu.Lock()
-	group := g.group
-	g.group, g.lines = nil, newLines()
-	g.mu.Unlock()
-	if group == nil {
-		return nil
-	}
-	return group.Stop(ctx)
+	g := &Gate{cfg: cfg}
+	g.Crowd = crowd.New(crowd.Config[asked]{
+		Name: "token", Do: g.check, UnderWay: cfg.UnderWay, Waiting: cfg.Waiting,
+		GaveWay: func(a asked) { cfg.Post(a.conn.Loop, exchange.Identified{Conn: a.conn, Why: busy()}) },
+	})
+	return g
 }
 
 // Stats of a gate.
 type Stats struct {
-	UnderWay, Waiting int
-	GaveWay           uint64 // tokens that were refused because too many were to be checked
-	Nameless          uint64 // clients without a token that were let in
+	crowd.Stats        // GaveWay: tokens that were refused because too many were to be checked
+	Nameless    uint64 // clients without a token that were let in
 }
 
 // Stats may be called at any time.
-func (g *Gate) Stats() Stats {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return Stats{UnderWay: g.under, Waiting: g.lines.n, GaveWay: g.gaveWay.Load(), Nameless: g.nameless.Load()}
-}
+func (g *Gate) Stats() Stats { return Stats{Stats: g.Crowd.Stats(), Nameless: g.nameless.Load()} }
 
 var (
 	noToken = code.New(wirev1.Code_CODE_UNAUTHENTICATED, "Hello has no token, and this edge lets nobody in without (--clients-without-token)")
@@ -192,48 +158,13 @@ func (g *Gate) Identify(conn exchange.Conn, s principals.Shown) (who *identity.P
 	if who := g.known(s); who != nil {
 		return who, nil, true
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	a := asked{conn, s}
-	switch {
-	case g.group == nil:
+	switch g.Enter(s.From, asked{conn, s}) {
+	case crowd.Full:
+		return nil, busy(), true
+	case crowd.Stopped:
 		return nil, stopped, true
-	case g.under < g.cfg.UnderWay:
-		g.begin(a)
-		return nil, nil, false
 	}
-	if g.lines.n >= g.cfg.Waiting {
-		other, ok := g.lines.giveWay(s.From)
-		g.gaveWay.Add(1)
-		if !ok {
-			return nil, busy(), true
-		}
-		g.cfg.Post(other.conn.Loop, exchange.Identified{Conn: other.conn, Why: busy()})
-	}
-	g.lines.push(s.From, a)
 	return nil, nil, false
-}
-
-// begin checks a token in a goroutine, and after it those that wait, one after the other. The lock
-// is held.
-func (g *Gate) begin(a asked) {
-	g.under++
-	g.group.Go("token", func(ctx context.Context) {
-		for ok := true; ok; a, ok = g.next() {
-			g.check(ctx, a)
-		}
-	})
-}
-
-// next is the next token to check; false: none waits, and the goroutine ends.
-func (g *Gate) next() (asked, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	a, ok := g.lines.pop()
-	if !ok {
-		g.under--
-	}
-	return a, ok
 }
 
 func (g *Gate) check(ctx context.Context, a asked) {

@@ -1,48 +1,48 @@
-package gate
+package crowd
 
 import "container/list"
 
-// lines are the tokens that wait, in a line for each address that they come from. Addresses take
+// lines are those that wait, in a line for each address that they come from. Addresses take
 // turns.
-type lines struct {
+type lines[T any] struct {
 	n      int
-	of     map[string]*list.Element // of *line, by address
+	of     map[string]*list.Element // of *line[T], by address
 	order  *list.List               // whose turn is next, first
-	bySize []*list.List             // of *line, with as many that wait as the place says
+	bySize []*list.List             // of *line[T], with as many that wait as the place says
 }
 
-type line struct {
+type line[T any] struct {
 	from  string
-	asked []asked
+	asked []T
 	size  *list.Element // in bySize
 }
 
-func newLines() lines {
-	return lines{of: map[string]*list.Element{}, order: list.New()}
+func newLines[T any]() lines[T] {
+	return lines[T]{of: map[string]*list.Element{}, order: list.New()}
 }
 
 // push puts one at the end of the line of its address.
-func (s *lines) push(from string, a asked) {
+func (s *lines[T]) push(from string, a T) {
 	at := s.of[from]
 	if at == nil {
-		at = s.order.PushBack(&line{from: from})
+		at = s.order.PushBack(&line[T]{from: from})
 		s.of[from] = at
 	}
-	l := at.Value.(*line)
+	l := at.Value.(*line[T])
 	l.asked = append(l.asked, a)
 	s.n++
 	s.sized(l, len(l.asked)-1)
 }
 
 // pop is the first of the address whose turn it is.
-func (s *lines) pop() (asked, bool) {
+func (s *lines[T]) pop() (one T, ok bool) {
 	at := s.order.Front()
 	if at == nil {
-		return asked{}, false
+		return one, false
 	}
-	l := at.Value.(*line)
+	l := at.Value.(*line[T])
 	a := l.asked[0]
-	l.asked[0] = asked{}
+	l.asked[0] = one
 	l.asked = l.asked[1:]
 	s.order.MoveToBack(at)
 	s.left(at, l)
@@ -51,24 +51,24 @@ func (s *lines) pop() (asked, bool) {
 
 // giveWay takes out the last one of the address with the most, where it has more than from; false:
 // none has.
-func (s *lines) giveWay(from string) (asked, bool) {
+func (s *lines[T]) giveWay(from string) (one T, ok bool) {
 	has := 0
 	if at := s.of[from]; at != nil {
-		has = len(at.Value.(*line).asked)
+		has = len(at.Value.(*line[T]).asked)
 	}
 	if len(s.bySize)-1 <= has+1 {
-		return asked{}, false
+		return one, false
 	}
-	l := s.bySize[len(s.bySize)-1].Front().Value.(*line)
+	l := s.bySize[len(s.bySize)-1].Front().Value.(*line[T])
 	a := l.asked[len(l.asked)-1]
-	l.asked[len(l.asked)-1] = asked{}
+	l.asked[len(l.asked)-1] = one
 	l.asked = l.asked[:len(l.asked)-1]
 	s.left(s.of[l.from], l)
 	return a, true
 }
 
 // left notes that a line has one less.
-func (s *lines) left(at *list.Element, l *line) {
+func (s *lines[T]) left(at *list.Element, l *line[T]) {
 	s.n--
 	s.sized(l, len(l.asked)+1)
 	if len(l.asked) == 0 {
@@ -78,7 +78,7 @@ func (s *lines) left(at *list.Element, l *line) {
 }
 
 // sized moves a line to the place of its length, from that of before.
-func (s *lines) sized(l *line, before int) {
+func (s *lines[T]) sized(l *line[T], before int) {
 	if before > 0 {
 		s.bySize[before].Remove(l.size)
 	}

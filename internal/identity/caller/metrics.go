@@ -1,4 +1,4 @@
-package hook
+package caller
 
 import (
 	"time"
@@ -19,26 +19,25 @@ type metrics struct {
 	took  prometheus.Histogram
 }
 
-func newMetrics(h *Hook, tier string, reg prometheus.Registerer) *metrics {
+func newMetrics(c *Caller) *metrics {
+	reg := c.cfg.Registry
 	if reg == nil {
 		return nil
 	}
-	prefix := "pushmesh_" + tier + "_connect_hook_"
+	prefix, flag := "pushmesh_"+c.cfg.Tier+"_"+c.cfg.Metric+"_", c.cfg.Flag
 	m := &metrics{
-		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "asked_total", Help: "Clients that the backend of --connect-hook was asked about, by what came of it: ok, cached (an answer from before), or the code of the refusal.",
-		}, []string{"result"}),
+		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "asked_total", Help: c.cfg.Asked}, []string{"result"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: prefix + "seconds", Help: "How long the backend of --connect-hook took to answer, or to fail.", Buckets: []float64{0.005, 0.02, 0.1, 0.5, 1, 3},
+			Name: prefix + "seconds", Help: "How long the backend of " + flag + " took to answer, or to fail.", Buckets: []float64{0.005, 0.02, 0.1, 0.5, 1, 3},
 		}),
 	}
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, f)
 	}
 	reg.MustRegister(m.asked, m.took,
-		gauge("under_way", "Questions to the backend of --connect-hook that are not answered yet.", func() float64 { return float64(len(h.room)) }),
-		gauge("open", "1 while the backend of --connect-hook is not asked, since it failed; clients are refused with UNAVAILABLE.", func() float64 {
-			if h.breaker.State() == circuitbreaker.OpenState {
+		gauge("under_way", "Questions to the backend of "+flag+" that are not answered yet.", func() float64 { return float64(len(c.room)) }),
+		gauge("open", "1 while the backend of "+flag+" is not asked, since it failed; "+c.cfg.Refused+".", func() float64 {
+			if c.breaker.State() == circuitbreaker.OpenState {
 				return 1
 			}
 			return 0
