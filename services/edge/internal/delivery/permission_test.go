@@ -431,3 +431,32 @@ func TestPermissionsProperty(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for an answer is not silent, and has its Ping answered once it has come; who leaves
+// meanwhile leaves nothing behind, and the answer finds nobody.
+func TestWhoWaitsIsNotSilent(t *testing.T) {
+	w, _, p := permitted(t, map[string]time.Duration{"subscribe open/1": time.Minute})
+	c := w.hello(&wirev1.Hello{Token: "t", ClientId: "phone", HeartbeatMs: 1000})
+	c.expect("Welcome")
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "open/1"})
+	w.pass(p.Patience() - time.Second) // more than 2.5 heartbeats
+	c.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 5})
+	c.expect()
+	p.answer(nil, c)
+	c.expect("Pong 5", sub1)
+	w.pass(2 * time.Second)
+	c.take()
+	c.expect()
+	w.pass(time.Second)
+	c.take()
+	c.expect("Error IDLE_TIMEOUT ref=0") // it is silent now
+
+	gone := w.ann()
+	gone.subscribe(&wirev1.Subscribe{Id: 1, Filter: "open/1"})
+	w.nobodysNames(gone)
+	before := w.h.Stats()
+	p.answer(nil)
+	if s := w.h.Stats(); s.StaleEvents != before.StaleEvents+1 || s.Permissions.Parked != 0 || s.Subscriptions != 0 {
+		t.Fatalf("%+v, %d stale events", s.Permissions, s.StaleEvents-before.StaleEvents)
+	}
+}
