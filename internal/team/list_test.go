@@ -1,13 +1,12 @@
 package team
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-
-	"context"
 
 	"pgregory.net/rapid"
 

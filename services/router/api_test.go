@@ -152,9 +152,16 @@ func TestTheEdgeOfAnAdoptedSessionIsTold(t *testing.T) {
 		}
 	}
 	for _, bad := range []*pushmeshv1.AdoptRequest{
-		{}, {User: "client:phone", ToUser: "ann"}, {User: "client:phone", Name: "s"}, {User: "client:phone", Name: "s", ToUser: "client:x"},
-		{User: "client:phone", Name: "s", ToUser: "a/b"}, {User: "client:", Name: "s", ToUser: "ann"}, {User: "ann", Name: "t", ToUser: "bob"},
-		{User: "$group", Name: "g", ToUser: "ann"}, {User: "backend:worker", Name: "all", ToUser: "ann"}, {User: "backend:worker", Name: "all", ToUser: "backend:worker"},
+		{},
+		{User: "client:phone", ToUser: "ann"},
+		{User: "client:phone", Name: "s"},
+		{User: "client:phone", Name: "s", ToUser: "client:x"},
+		{User: "client:phone", Name: "s", ToUser: "a/b"},
+		{User: "client:", Name: "s", ToUser: "ann"},
+		{User: "ann", Name: "t", ToUser: "bob"},
+		{User: "$group", Name: "g", ToUser: "ann"},
+		{User: "backend:worker", Name: "all", ToUser: "ann"},
+		{User: "backend:worker", Name: "all", ToUser: "backend:worker"},
 	} {
 		adopt(bad, wirev1.Code_CODE_INVALID_ARGUMENT)
 	}

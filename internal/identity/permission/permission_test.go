@@ -200,8 +200,13 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, other := range []identity.Question{
-		{User: "bob", Client: "phone", Filter: "room/1"}, {User: "ann", Client: "tablet", Filter: "room/1"}, {User: "annp", Client: "hone", Filter: "room/1"}, {User: "ann", Client: "phone", Filter: "room/2"},
-		{User: "ann", Client: "phone", Filter: "room/1", Verb: identity.Publish}, {User: "ann", Client: "phone", Filter: "room/1", Group: "g"}, {User: "ann", Client: "phone", Filter: "room/1", Address: "10.0.0.1"},
+		{User: "bob", Client: "phone", Filter: "room/1"},
+		{User: "ann", Client: "tablet", Filter: "room/1"},
+		{User: "annp", Client: "hone", Filter: "room/1"},
+		{User: "ann", Client: "phone", Filter: "room/2"},
+		{User: "ann", Client: "phone", Filter: "room/1", Verb: identity.Publish},
+		{User: "ann", Client: "phone", Filter: "room/1", Group: "g"},
+		{User: "ann", Client: "phone", Filter: "room/1", Address: "10.0.0.1"},
 		{User: "ann", Client: "phone", Filter: "room/1", Issuer: "corp"},
 	} {
 		if _, known := h.Known(&other); known {

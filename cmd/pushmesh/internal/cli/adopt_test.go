@@ -65,8 +65,14 @@ func TestSessionsAreAdopted(t *testing.T) {
 	adopt("tablet,ann,inbox,inbox-2\n\"car\",\"cid\"\ndesk,bob,inbox,desk", "2 adopted, 1 adopted before, 0 clients without sessions, 0 failed", "--file", "-")
 	owners("ann/inbox", "ann/inbox-2", "ann/jobs", "bob/desk", "cid/inbox")
 	for _, args := range [][]string{
-		{}, {"--client", "x"}, {"--user", "x"}, {"--file", "-", "--client", "x"}, {"--client", "x", "--user", "y", "--as", "z"}, {"--backend-client", "x"},
-		{"--backend-client", "x", "--backend", "y", "--session", "s", "--as", "t"}, {"--client", "x", "--user", "y", "--backend-client", "x", "--backend", "y"},
+		{},
+		{"--client", "x"},
+		{"--user", "x"},
+		{"--file", "-", "--client", "x"},
+		{"--client", "x", "--user", "y", "--as", "z"},
+		{"--backend-client", "x"},
+		{"--backend-client", "x", "--backend", "y", "--session", "s", "--as", "t"},
+		{"--client", "x", "--user", "y", "--backend-client", "x", "--backend", "y"},
 	} {
 		if c := ran(t, "", with(m.router, append([]string{"session", "adopt"}, args...)...)...); c.code != 2 {
 			t.Errorf("adopt %q: exit code %d, %q", args, c.code, c.err.String())

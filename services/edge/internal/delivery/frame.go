@@ -44,6 +44,7 @@ func (o operations) Claim(c *state.Conn, m *wirev1.Claim)             { o.h.clai
 func (o operations) Refresh(c *state.Conn, m *wirev1.RefreshToken) {
 	o.h.rooms.principals.Refresh(o.h.handle(c), m)
 }
+
 func (o operations) Ping(c *state.Conn, sentAt uint64, lastRTT uint32) { o.h.ping(c, sentAt, lastRTT) }
 func (o operations) Fail(c *state.Conn, why wirev1.Code, text string)  { o.h.fail(c, why, text) }
 func (o operations) Holds(c *state.Conn) bool                          { return c.Holds(maxAnswers) }

@@ -95,7 +95,6 @@ type parked struct {
 }
 
 type answer struct {
-	verb  identity.Verb
 	grant grant
 	says  identity.Permission
 	until int64
