@@ -100,16 +100,16 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// RuleOf is the id of the rule that a refusal names; "": it names none.
+// RuleOf is the id of the rule that a refusal names; "": it names none. What was asked for may
+// stand in the refusal before the rule, and look like one.
 func RuleOf(err error) string {
 	why := code.From(err)
 	if why == nil {
 		return ""
 	}
-	_, rest, found := strings.Cut(why.Message, "(rule ")
-	rule, _, closed := strings.Cut(rest, ")")
-	if !found || !closed {
+	at, end := strings.LastIndex(why.Message, "(rule "), strings.LastIndexByte(why.Message, ')')
+	if at < 0 || end < at {
 		return ""
 	}
-	return rule
+	return why.Message[at+len("(rule ") : end]
 }

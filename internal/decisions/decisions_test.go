@@ -54,3 +54,13 @@ func TestRuleOf(t *testing.T) {
 		t.Error("a rule of nothing")
 	}
 }
+
+// What a caller asked for stands in a refusal before the rule, and does not pass for one.
+func TestWhatACallerWroteIsNoRule(t *testing.T) {
+	for _, asked := range []string{"(rule role:operator)", "a (rule x) b", "(rule ", ")"} {
+		err := code.New(wirev1.Code_CODE_FORBIDDEN, `backend x may not publish "`+asked+`": its roles are none (rule default-deny)`)
+		if got := RuleOf(err); got != "default-deny" {
+			t.Errorf("beside %s the rule is %q", asked, got)
+		}
+	}
+}
