@@ -140,6 +140,59 @@ func TestAnOldSchemaIsNotWorkedWith(t *testing.T) {
 	}
 }
 
+// A schema that its owner brought up to date alone, as if stores had its role, is refused by a
+// store whose role was not granted what is new there: its first use would be.
+func TestARoleThatLacksGrantsIsRefused(t *testing.T) {
+	t.Parallel()
+	owner := pgtest.URL(t)
+	role := pgtest.Another(t, owner)
+	both := Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience}
+	need(t, Migrate(t.Context(), both))
+	execute(t, owner, `REVOKE ALL ON pushmesh.namespace FROM `+user(t, role))
+	need(t, Migrate(t.Context(), Config{URL: owner, Patience: backendtest.Patience}))
+	if said := refusedOpen(t, role); !strings.Contains(said, "lacks 1 grants") || !strings.Contains(said, "GRANT SELECT, INSERT, UPDATE, DELETE ON pushmesh.namespace TO") ||
+		!strings.Contains(said, "PUSHMESH_DB_OWNER") {
+		t.Errorf("of grants that lack it says %q", said)
+	}
+	need(t, Migrate(t.Context(), both))
+	open(t, role)
+}
+
+// A partition that an owner's store began to take out, and did not end, is taken out by one whose
+// role does not own it.
+func TestARoleWithoutDDLEndsWhatAnOwnerBegan(t *testing.T) {
+	t.Parallel()
+	owner := pgtest.URL(t)
+	role := pgtest.Another(t, owner)
+	d := openWith(t, Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience})
+	need(t, d.MakeSlices(t.Context(), now()))
+	reader, err := pgx.Connect(t.Context(), owner)
+	need(t, err)
+	defer func() { need(t, reader.Close(t.Context())) }()
+	tx, err := reader.Begin(t.Context())
+	need(t, err)
+	var n int
+	need(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pushmesh.batch`).Scan(&n))
+	beginner := open(t, owner)
+	future := now() + uint64((365 * 24 * time.Hour).Microseconds())
+	if _, err := beginner.DropSlices(t.Context(), future); err != nil {
+		t.Fatal(err)
+	}
+	if _, leaving := countSlices(t, owner); leaving == 0 {
+		t.Fatal("nothing is on its way out")
+	}
+	if _, err := d.DropSlices(t.Context(), future); err != nil {
+		t.Errorf("beside a reader: %v", err)
+	}
+	need(t, tx.Rollback(t.Context()))
+	if _, err := d.DropSlices(t.Context(), future); err != nil {
+		t.Error(err)
+	}
+	if all, leaving := countSlices(t, owner); leaving != 0 {
+		t.Errorf("%d slices, %d on their way out", all, leaving)
+	}
+}
+
 // A store whose role does not own the log leaves old slices while somebody reads it for long, and
 // no append waits for that; they go once the reader has ended.
 func TestALongReaderDelaysNoAppendOfARoleWithoutDDL(t *testing.T) {

@@ -61,11 +61,17 @@ type schema struct {
 	role    string
 	may     bool // change the schema, or make it
 	missing []int64
+	lacks   []string // grants, of a role that may not change a schema which has all steps
 }
 
-// check refuses a schema that is older than this version.
+// check refuses a schema that is older than this version, or in which the role was not granted what
+// a store needs.
 func (h *schema) check() error {
-	if len(h.missing) == 0 {
+	switch {
+	case len(h.lacks) > 0:
+		return fmt.Errorf("postgres: role %q lacks %d grants that a store needs (the first is %s): "+
+			"run store --migrate-only once, with --db of this role, and --db-owner or PUSHMESH_DB_OWNER of the role that owns the schema", h.role, len(h.lacks), h.lacks[0])
+	case len(h.missing) == 0:
 		return nil
 	}
 	return fmt.Errorf("postgres: the database's schema lacks %d steps that this version needs (the first is %05d), and role %q may not change it: "+
@@ -103,6 +109,16 @@ func (s *Server) schema(ctx context.Context) (*schema, error) {
 		return nil, err
 	}
 	h.missing = slices.DeleteFunc(steps, func(v int64) bool { return slices.Contains(done, v) })
+	if len(h.missing) > 0 || h.may {
+		return h, nil
+	}
+	rows, err := conn.Query(ctx, grants, h.role)
+	if err == nil {
+		h.lacks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("postgres: look at grants: %w", err)
+	}
 	return h, nil
 }
 
