@@ -9,6 +9,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 )
@@ -120,5 +121,46 @@ func TestAnAdoptionThatBeginsAnewTellsTheHolder(t *testing.T) {
 	need(t, err)
 	if cuts != 2 || done.Edge != "e" || done.Already {
 		t.Errorf("after %d tries: %+v, want it taken from e", cuts, done)
+	}
+}
+
+// A session of the new owner's that comes and goes while the adoption waits leaves nothing in the
+// one that is adopted: with its positions, messages that were never delivered would be skipped.
+func TestAnAdoptionTakesNothingOfOneThatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	wire := &pgtest.Wire{}
+	url := pgtest.URL(t)
+	d := openWith(t, Config{URL: url, Dial: wire.Dial, Patience: backendtest.Patience})
+	other := open(t, url)
+	need(t, other.MakeSlices(t.Context(), now()))
+	attachedAt := func(user string, floor uint64) {
+		t.Helper()
+		begun, err := other.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: user, Name: "s", EdgeId: "e"}, backend.Quota{}, now())
+		need(t, err)
+		codes, err := other.WriteCursors(t.Context(), []*meshv1.SessionWrite{{
+			User: user, Name: "s", Generation: begun.GetGeneration(), Cursors: []*meshv1.SessionCursor{{Topic: "x", Floor: floor}},
+		}}, now())
+		need(t, err)
+		if codes[0] != wirev1.Code_CODE_OK {
+			t.Fatal(codes)
+		}
+	}
+	attachedAt("u", 7)
+	cuts := 0
+	wire.Judge(func(s pgtest.Statement) pgtest.Fate {
+		if sql, _, _ := strings.Cut(s.SQL, "parse: "); strings.Contains(sql, "LOCK TABLE ONLY pushmesh.cursor_page") {
+			cuts++
+			attachedAt("ann", 99)
+			_, _, err := other.DeleteSession(t.Context(), "ann", "s")
+			need(t, err)
+		}
+		return pgtest.Pass
+	})
+	_, err := d.AdoptSession(t.Context(), backend.Adoption{From: backend.SessionKey{User: "u", Name: "s"}, To: backend.SessionKey{User: "ann", Name: "s"}}, now())
+	need(t, err)
+	peek, err := other.AttachSession(t.Context(), &meshv1.AttachSessionRequest{User: "ann", Name: "s", Peek: true}, backend.Quota{}, now())
+	need(t, err)
+	if c := peek.GetCursors(); cuts != 1 || len(c) != 1 || c[0].GetFloor() != 7 {
+		t.Errorf("after %d cuts the session has %v, want its own position", cuts, c)
 	}
 }

@@ -159,7 +159,8 @@ func testAdoptionsRace(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
 	for round := range uint64(10) {
-		now := after(time.Duration(round) * time.Second)
+		// generations are times, and it may take a while
+		now := after(time.Duration(round) * time.Minute)
 		x := &meshv1.SessionCursor{Topic: "x", Floor: round + 1}
 		g := attach(t, b, from("e", 1), now).Generation
 		wantCodes(t, write(t, b, now, &meshv1.SessionWrite{User: "u", Name: "s", Generation: g, Cursors: []*meshv1.SessionCursor{x}, AddFilters: []string{"x"}}), ok)

@@ -35,7 +35,7 @@ var errMoved = errors.New("the session was attached meanwhile")
 // moves all of it in one transaction if nobody attached meanwhile. A cursor that were committed
 // after the move would stay behind: where a topic's first one is lost, so are its messages.
 func (d *Sessions) AdoptSession(ctx context.Context, a backend.Adoption, now uint64) (done backend.Adopted, err error) {
-	edge := ""
+	edge, began := "", time.Now()
 	for range adoptTries {
 		var s *session
 		if s, done, err = d.takeForAdoption(ctx, a, now); err != nil || done.Already || a.DryRun {
@@ -45,7 +45,8 @@ func (d *Sessions) AdoptSession(ctx context.Context, a backend.Adoption, now uin
 		edge = cmp.Or(done.Edge, edge)
 		done.Edge = edge
 		if err = d.settle(ctx, s, now); err == nil {
-			err = d.move(ctx, s, a, done.Generation, now)
+			// while it waited a session of the new name may have come and gone
+			err = d.move(ctx, s, a, max(now+uint64(time.Since(began).Microseconds()), done.Generation+1), done.Generation, now)
 		}
 		if !errors.Is(err, errMoved) {
 			return done, err
@@ -120,14 +121,13 @@ func (d *Sessions) settle(ctx context.Context, s *session, now uint64) error {
 	})
 }
 
-// move makes the session that was taken under a generation another owner's. The new one begins
-// under a generation that no session of its name had.
-func (d *Sessions) move(ctx context.Context, s *session, a backend.Adoption, taken, now uint64) error {
+// move makes the session that was taken under a generation another owner's, which begins under
+// another one that no session of its name had.
+func (d *Sessions) move(ctx context.Context, s *session, a backend.Adoption, generation, taken, now uint64) error {
 	cursors, err := d.cursorsOf(ctx, s.user, s.name, s.born)
 	if err != nil {
 		return err
 	}
-	generation := max(now, taken+1)
 	p := newPage(len(cursors))
 	p.take(&meshv1.SessionWrite{User: a.To.User, Name: a.To.Name, Generation: generation, Cursors: cursors})
 	return d.partitions.Append(ctx, func() error {
