@@ -25,10 +25,17 @@ type logWriter struct {
 }
 
 // Write takes one line, as slog's handlers write them.
-func (w *logWriter) Write(line []byte) (int, error) {
+func (w *logWriter) Write(line []byte) (int, error) { return w.take(line, logQueue) }
+
+// reserve takes lines that no flood of others may push out: there is as much room again for them.
+type reserve struct{ *logWriter }
+
+func (r reserve) Write(line []byte) (int, error) { return r.take(line, 2*logQueue) }
+
+func (w *logWriter) take(line []byte, most int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.lines) >= logQueue {
+	if len(w.lines) >= most {
 		w.dropped++
 		return len(line), nil
 	}

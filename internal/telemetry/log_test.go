@@ -97,3 +97,29 @@ func TestWhoWaitsForItsLine(t *testing.T) {
 	close(g.open)
 	w.flush(t.Context())
 }
+
+// A line of the audit finds room where a flood of others has left none, and is written before who
+// waits for it goes on.
+func TestAFloodPushesNoLineOfTheAuditOut(t *testing.T) {
+	g := &gate{open: make(chan struct{})}
+	w := &logWriter{out: g}
+	for i := range 3 * logQueue {
+		if _, err := fmt.Fprintf(w, "line %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 * logQueue { // bounded as well
+		if _, err := fmt.Fprintf(reserve{w}, "change %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(g.open)
+	if !w.await(t.Context()) {
+		t.Fatal("it gave up")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := strings.Count(g.got.String(), "change "); n < logQueue || n > logQueue+1 || !strings.Contains(g.got.String(), fmt.Sprintf("change %d\n", logQueue-1)) {
+		t.Errorf("%d changes are in the log", n)
+	}
+}

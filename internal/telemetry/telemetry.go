@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -38,7 +39,9 @@ type Config struct {
 
 // Telemetry of a process. Nothing of it is global, so that one process can hold several tiers.
 type Telemetry struct {
-	Log      *slog.Logger
+	Log *slog.Logger
+	// Audit is the same log, for lines that must not be dropped where others are.
+	Audit    *slog.Logger
 	Registry *prometheus.Registry
 	Tracers  trace.TracerProvider
 	log      *logWriter
@@ -56,10 +59,11 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 		return nil, fmt.Errorf("log level %q must be debug, info, warn or error", cfg.LogLevel)
 	}
 	out := &logWriter{out: os.Stderr}
+	logger := func(to io.Writer) *slog.Logger {
+		return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})).With("tier", cfg.Service, "id", cfg.Instance)
+	}
 	t := &Telemetry{
-		log: out,
-		Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})).
-			With("tier", cfg.Service, "id", cfg.Instance),
+		log: out, Log: logger(out), Audit: logger(reserve{out}),
 		Registry: prometheus.NewRegistry(),
 		Tracers:  noop.NewTracerProvider(),
 		stop:     func(context.Context) error { return nil },

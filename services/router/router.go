@@ -130,7 +130,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 		})
 		fair       = turns.New(late.Late)
 		publisher  = publish.New(publish.Config{Policies: watch, Admission: admit, Appender: app, Routes: edges, Telemetry: tel, Waited: waited, Clock: clock.At})
-		changes    = audit.New(audit.Config{Router: s.ID, Run: began, Publish: publisher.PublishOwn, Log: tel.Log, Written: tel.Written, Registry: tel.Registry})
+		changes    = audit.New(audit.Config{Router: s.ID, Run: began, Publish: publisher.PublishOwn, Log: tel.Audit, Written: tel.Written, Registry: tel.Registry})
 		clients    = publish.NewClients(publisher, mesh, s.ID)
 		able       = func() error { return errors.Join(edges.Check(), watch.Check()) }
 		written    = publish.NewOutbox(publisher, mesh, able)
