@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,6 +117,9 @@ type adoption struct {
 
 // parseAdoption of a line. A nil answer without an error says that there is nothing in it.
 func parseAdoption(text string, line int) (*adoption, error) {
+	if line == 1 {
+		text = strings.TrimPrefix(text, "\ufeff") // as spreadsheets begin files
+	}
 	text = strings.TrimSpace(text)
 	a := &adoption{}
 	switch {
@@ -142,6 +146,9 @@ func parseAdoption(text string, line int) (*adoption, error) {
 		}
 		if line == 1 && fields[0] == "client" && fields[1] == "user" {
 			return nil, nil //nolint:nilnil // headings
+		}
+		if slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != f }) {
+			return nil, errors.New("a name begins or ends with a space: take it away, or write a line of JSON if it is part of the name")
 		}
 		fields = append(fields, "", "")
 		a.Client, a.User, a.Session, a.As = fields[0], fields[1], fields[2], fields[3]

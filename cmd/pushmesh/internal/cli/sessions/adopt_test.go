@@ -67,3 +67,37 @@ func TestABackendsSessionsAreAdopted(t *testing.T) {
 		})
 	}
 }
+
+// A line gives sessions to who is meant: what spreadsheets and hands add to names does not pass for
+// a part of them, since a session that was given to a user is no other's again.
+func TestLinesOfAdoptions(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		line int
+		want adoption // of names alone; none: there is nothing in it
+		bad  bool
+	}{
+		{text: "\ufeffclient,user", line: 1},
+		{text: "\ufeffphone,ann\r", line: 1, want: adoption{Client: "phone", User: "ann"}},
+		{text: "phone, ann", line: 2, want: adoption{Client: "phone", User: "ann"}},
+		{text: "phone,ann ,inbox", line: 2, bad: true},
+		{text: "phone ,ann", line: 2, bad: true},
+		{text: `phone,"ann "`, line: 2, bad: true},
+		{text: `{"client": "phone", "user": "ann "}`, line: 2, want: adoption{Client: "phone", User: "ann "}},
+		{text: "client,user", line: 2, want: adoption{Client: "client", User: "user"}},
+		{text: "", line: 3},
+	} {
+		got, err := parseAdoption(c.text, c.line)
+		switch {
+		case (err != nil) != c.bad:
+			t.Errorf("%q: %v", c.text, err)
+		case err != nil:
+		case got == nil:
+			if c.want != (adoption{}) {
+				t.Errorf("%q says nothing", c.text)
+			}
+		case got.Client != c.want.Client || got.User != c.want.User || got.Session != c.want.Session:
+			t.Errorf("%q: %+v", c.text, got)
+		}
+	}
+}
