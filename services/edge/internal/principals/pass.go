@@ -11,7 +11,8 @@ type pass struct {
 	by      any // as of its first slot
 	// idle reports whether there is nothing to look for; nil: there always is.
 	idle func() bool
-	// begin reports whether a connection is reviewed. It is asked once for each.
+	// begin reports whether a connection is reviewed. It is asked once for each slot: also for
+	// those whose connection waits for its session still, which has no subscriptions yet.
 	begin  func(slot uint32) bool
 	over   func()
 	slots  walk.Slots
@@ -35,7 +36,7 @@ func (j *pass) Step() (done bool) {
 		}
 		if !j.begun {
 			at, open := t.delivery.OpenConn(slot)
-			if !open || !j.begin(slot) {
+			if !j.begin(slot) || !open {
 				return true
 			}
 			j.review.c, j.review.alone = at, -1

@@ -167,6 +167,28 @@ func TestTeamsReachThoseWhoAreThere(t *testing.T) {
 	}
 }
 
+// Who has come, and waits for its session, has what the teams of its user grant when it gets it.
+func TestTeamsReachThoseWhoWaitForTheirSession(t *testing.T) {
+	x := newTeaming(users{}, 2)
+	x.are("chat chat/# ann")
+	for slot, user := range []string{"ann", "bob"} {
+		x.enter(t, uint32(slot), user)
+		x.filters[slot] = nil // it is not open yet
+	}
+	x.are("chat chat/# bob")
+	x.table.TeamsChanged()
+	x.run(t, 100)
+	for slot := range x.filters {
+		x.filters[slot] = []string{}
+	}
+	if may(x, 0, "chat/1") {
+		t.Error("who has left the team may do what that grants")
+	}
+	if !may(x, 1, "chat/1") {
+		t.Error("who has come to the team may not do what that grants")
+	}
+}
+
 // While it is not known who is in which team nobody comes in; those who are there stay.
 func TestNobodyComesInWithoutTeams(t *testing.T) {
 	x := newTeaming(users{}, 2)
