@@ -193,6 +193,42 @@ func TestWhatRecordsSay(t *testing.T) {
 	}
 }
 
+// A record names each user who comes to a team, however many come at once, and all that a team
+// grants: nobody is given rights behind others' names.
+func TestRecordsNameEveryUser(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, nil)
+	members := pushmeshv1.NewMembershipServiceClient(m.conn)
+	var users []string
+	for i := range 1000 {
+		users = append(users, fmt.Sprintf("%060d", i))
+	}
+	one := &pushmeshv1.Team{Name: "editors"}
+	for i := range 64 {
+		one.Subscribe = append(one.Subscribe, fmt.Sprintf("doc/%0120d", i))
+	}
+	if _, err := members.Add(t.Context(), &pushmeshv1.MembershipServiceAddRequest{Team: "editors", Users: users}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := members.Remove(t.Context(), &pushmeshv1.MembershipServiceRemoveRequest{Team: "editors", Users: users}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := members.PutTeam(t.Context(), &pushmeshv1.PutTeamRequest{Team: one}); err != nil {
+		t.Fatal(err)
+	}
+	for call, last := range map[string]string{"Add": users[999], "Remove": users[999], "PutTeam": one.Subscribe[63]} {
+		if r := m.audited(t, "MembershipService/"+call, "OK"); !strings.Contains(string(r.After), last) {
+			t.Errorf("%s: the last of what was asked for is not in a record of %d bytes", call, len(r.After))
+		}
+	}
+	for i := range users {
+		users[i] = fmt.Sprintf("%0180d", i)
+	}
+	if _, err := members.Add(t.Context(), &pushmeshv1.MembershipServiceAddRequest{Team: "editors", Users: users}); code.Of(err) != wirev1.Code_CODE_INVALID_ARGUMENT {
+		t.Errorf("more than a record can name: %v", err)
+	}
+}
+
 // A change that fails has a record with its code, and what was there; one whose before can't be
 // read is made all the same.
 func TestFailedChangesHaveRecords(t *testing.T) {

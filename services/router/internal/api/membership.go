@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -46,7 +47,7 @@ func (m *Membership) PutTeam(ctx context.Context, req *pushmeshv1.PutTeamRequest
 	kept := proto.CloneOf(req.GetTeam())
 	kept.Version = resp.GetVersion()
 	tellBefore(ctx, resp.GetBefore())
-	audit.After(ctx, kept)
+	audit.After(ctx, audit.Whole{Of: kept})
 	return &pushmeshv1.PutTeamResponse{Team: kept}, nil
 }
 
@@ -67,7 +68,23 @@ func tellBefore(ctx context.Context, t *pushmeshv1.Team) {
 		audit.Before(ctx, nil)
 		return
 	}
-	audit.Before(ctx, t)
+	audit.Before(ctx, audit.Whole{Of: t})
+}
+
+// maxNames is how many bytes users that are named in a call have as JSON, so that the audit names
+// each.
+const maxNames = audit.MaxWhole - 1<<10
+
+// checkNames refuses more users than the audit could name.
+func checkNames(users []string) error {
+	text, err := json.Marshal(users)
+	if err == nil && len(text) > maxNames {
+		err = fmt.Errorf("the users of one call have %d bytes, %d at most: name fewer at a time", len(text), maxNames)
+	}
+	if err != nil {
+		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
+	}
+	return nil
 }
 
 // ListTeams implements MembershipService.
@@ -88,21 +105,27 @@ func (m *Membership) ListTeams(ctx context.Context, req *pushmeshv1.ListTeamsReq
 
 // Add implements MembershipService.
 func (m *Membership) Add(ctx context.Context, req *pushmeshv1.MembershipServiceAddRequest) (*pushmeshv1.MembershipServiceAddResponse, error) {
+	if err := checkNames(req.GetUsers()); err != nil {
+		return nil, err
+	}
 	resp, err := m.store.ChangeMembers(ctx, &meshv1.StoreServiceChangeMembersRequest{Team: req.GetTeam(), Users: req.GetUsers()})
 	if err != nil {
 		return nil, code.From(err)
 	}
-	audit.After(ctx, map[string]any{"added": resp.GetChanged(), "team": req.GetTeam(), "users": req.GetUsers()})
+	audit.After(ctx, audit.Whole{Of: map[string]any{"added": resp.GetChanged(), "team": req.GetTeam(), "users": req.GetUsers()}})
 	return &pushmeshv1.MembershipServiceAddResponse{Added: resp.GetChanged()}, nil
 }
 
 // Remove implements MembershipService.
 func (m *Membership) Remove(ctx context.Context, req *pushmeshv1.MembershipServiceRemoveRequest) (*pushmeshv1.MembershipServiceRemoveResponse, error) {
+	if err := checkNames(req.GetUsers()); err != nil {
+		return nil, err
+	}
 	resp, err := m.store.ChangeMembers(ctx, &meshv1.StoreServiceChangeMembersRequest{Team: req.GetTeam(), Users: req.GetUsers(), Remove: true})
 	if err != nil {
 		return nil, code.From(err)
 	}
-	audit.After(ctx, map[string]any{"removed": resp.GetChanged(), "team": req.GetTeam(), "users": req.GetUsers()})
+	audit.After(ctx, audit.Whole{Of: map[string]any{"removed": resp.GetChanged(), "team": req.GetTeam(), "users": req.GetUsers()}})
 	return &pushmeshv1.MembershipServiceRemoveResponse{Removed: resp.GetChanged()}, nil
 }
 

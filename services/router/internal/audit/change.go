@@ -21,6 +21,13 @@ import (
 // off.
 const maxState = 4 << 10
 
+// MaxWhole is the same of what is told whole. Twice that, where all of it has to be escaped, is a
+// message on $audit.
+const MaxWhole = 96 << 10
+
+// Whole is a state of which nothing may be missing, such as who was given which rights.
+type Whole struct{ Of any }
+
 // cutMark is what a text that was cut ends with.
 const cutMark = "…"
 
@@ -80,6 +87,10 @@ func (c *Change) States() (before, after json.RawMessage) {
 func state(v any) json.RawMessage {
 	var text []byte
 	var err error
+	most := maxState
+	if all, is := v.(Whole); is {
+		v, most = all.Of, MaxWhole
+	}
 	switch v := v.(type) {
 	case error:
 		text, err = json.Marshal("unknown: " + code.Name(code.Of(v)))
@@ -95,10 +106,10 @@ func state(v any) json.RawMessage {
 	if err != nil {
 		return json.RawMessage(`"unknown: it can't be encoded"`)
 	}
-	if tight.Len() <= maxState {
+	if tight.Len() <= most {
 		return tight.Bytes()
 	}
-	text, err = json.Marshal(Cut(tight.String(), maxState))
+	text, err = json.Marshal(Cut(tight.String(), most))
 	if err != nil {
 		return json.RawMessage(`"unknown: it can't be encoded"`)
 	}
