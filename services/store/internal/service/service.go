@@ -51,7 +51,8 @@ type Config struct {
 	Changed func()
 	// Revoked is called with the version after a change of revocations; it must not block.
 	Revoked func(version uint64)
-	// Teamed is called with the version after a change of teams; it must not block.
+	// Teamed is called with the version after a change of teams, with 0 where there may have been
+	// one; it must not block.
 	Teamed func(version uint64)
 	// Quotas of sessions.
 	Quotas Quotas

@@ -21,16 +21,24 @@ const (
 	maxTeamBytes = 1 << 20
 )
 
+// teamed tells every edge of a change, and of one that may have been made: where the database's
+// answer was lost, whoever asks again changes nothing.
+func (s *Service) teamed(version uint64, err error) {
+	if err != nil {
+		version = 0
+	}
+	s.cfg.Teamed(version)
+}
+
 // PutTeam keeps a team, and tells every edge.
 func (s *Service) PutTeam(ctx context.Context, req *meshv1.StoreServicePutTeamRequest) (*meshv1.StoreServicePutTeamResponse, error) {
 	if err := team.Check(req.GetTeam()); err != nil {
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
 	version, before, err := s.cfg.Backend.PutTeam(ctx, req.GetTeam())
-	if err != nil {
+	if s.teamed(version, err); err != nil {
 		return nil, s.refused(ctx, "put team", err)
 	}
-	s.cfg.Teamed(version)
 	return &meshv1.StoreServicePutTeamResponse{Version: version, Before: before}, nil
 }
 
@@ -40,10 +48,9 @@ func (s *Service) DeleteTeam(ctx context.Context, req *meshv1.StoreServiceDelete
 		return nil, code.New(wirev1.Code_CODE_INVALID_ARGUMENT, err.Error())
 	}
 	version, before, err := s.cfg.Backend.DeleteTeam(ctx, req.GetName())
-	if err != nil {
+	if s.teamed(version, err); err != nil {
 		return nil, s.refused(ctx, "delete team", err)
 	}
-	s.cfg.Teamed(version)
 	return &meshv1.StoreServiceDeleteTeamResponse{Before: before}, nil
 }
 
@@ -58,11 +65,8 @@ func (s *Service) ChangeMembers(ctx context.Context, req *meshv1.StoreServiceCha
 		change = s.cfg.Backend.RemoveMembers
 	}
 	changed, version, err := change(ctx, req.GetTeam(), users)
-	if err != nil {
+	if s.teamed(version, err); err != nil {
 		return nil, s.refused(ctx, "change members", err)
-	}
-	if changed > 0 {
-		s.cfg.Teamed(version)
 	}
 	return &meshv1.StoreServiceChangeMembersResponse{Changed: uint32(changed)}, nil
 }
