@@ -17,6 +17,11 @@ import (
 // has missed more removals than that is sent everything anew.
 const MaxRemovedTeams = 10_000
 
+// VersionsLost is how many versions of teams, and of revocations, NewEpoch leaves room for: edges
+// may have some that a database which was rewound doesn't know, and another change must have none
+// of them. Whoever follows teams begins anew after that.
+const VersionsLost = 1 << 20
+
 // Teams and the users in them, and the version of the last change, which is never 0. What changes
 // nothing has no version of its own.
 type Teams interface {

@@ -109,6 +109,12 @@ func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE claim_shard SET run = NULL, next = next + ?", int64(backend.ClaimsLost*backend.ClaimNumbers)); err != nil {
 			return fmt.Errorf("sqlite: new epoch: %w", err)
 		}
+		if _, err := tx.ExecContext(ctx, "UPDATE revocation_version SET version = version + ?", backend.VersionsLost); err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE team_version SET version = version + ?1, gone = version + ?1", backend.VersionsLost); err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
 		return nil
 	})
 }

@@ -71,6 +71,7 @@ var backendTests = []suiteTest{
 	{"TeamsOfAUser", testTeamsOfAUser},
 	{"RemovedTeamsAreForgotten", testRemovedTeamsAreForgotten},
 	{"TeamsFollowed", testTeamsFollowed},
+	{"FollowedIntoANewEpoch", testFollowedIntoANewEpoch},
 	{"Models", testModels},
 	{"ModelsDeleted", testModelsDeleted},
 	{"ModelBounds", testModelBounds},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/team"
@@ -231,6 +232,44 @@ func testRemovedTeamsAreForgotten(t *testing.T, db Database) {
 	}
 	if page, _ := followed(t, b, 0, 0, 3); page.Anew {
 		t.Error("who has nothing has nothing that does not count")
+	}
+}
+
+// An edge may have versions of teams and revocations that a database which was restored does not
+// know. Other changes come to have as many: the edge is told of them all the same, and that what it
+// has of teams does not count.
+func testFollowedIntoANewEpoch(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	putTeam(t, b, "a", "x")
+	const lost = 50
+	teams := addMembers(t, b, "a", "ann") + lost
+	now := uint64(time.Now().UnixMicro())
+	one := func(user string) uint64 {
+		kept, err := b.Revoke(within(t), &pushmeshv1.Revocation{User: user, Until: now + 3600_000_000}, now)
+		need(t, err)
+		return kept.GetVersion()
+	}
+	revocations := one("ann") + lost
+	need(t, b.NewEpoch(within(t), uint64(time.Now().Add(time.Hour).UnixMicro())))
+	var users []string
+	for i := range 2 * lost {
+		users = append(users, fmt.Sprintf("u%03d", i))
+		one(users[i])
+	}
+	addMembers(t, b, "a", users...)
+	for _, have := range []uint64{teams, teams - lost} {
+		if page, names := followed(t, b, have, 0, 3); !page.Anew || names != "a:, a:ann, a:u000" {
+			t.Errorf("who has version %d of teams is sent %s, anew %v", have, names, page.Anew)
+		}
+	}
+	page, names := followed(t, b, 0, 0, 3)
+	if rest, more := followed(t, b, page.Version, page.Newest, 999); page.Anew || rest.Anew || names != "a:, a:ann, a:u000" || !strings.HasSuffix(more, "a:u099") {
+		t.Errorf("who has nothing is sent %s, then anew %v", names, rest.Anew)
+	}
+	revoked, err := b.ListRevocations(within(t), revocations, 999, now)
+	if need(t, err); len(revoked.All) != len(users) && !revoked.Anew {
+		t.Errorf("%d of %d new revocations are told", len(revoked.All), len(users))
 	}
 }
 

@@ -93,6 +93,8 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	// for.
 	q.Queue(`DELETE FROM pushmesh.claim_run`)
 	q.Queue(`UPDATE pushmesh.claim_shard SET run = NULL, next = next + $1`, int64(backend.ClaimsLost*backend.ClaimNumbers))
+	q.Queue(`UPDATE pushmesh.revocation_version SET version = version + $1`, int64(backend.VersionsLost))
+	q.Queue(`UPDATE pushmesh.team_version SET version = version + $1, gone = version + $1`, int64(backend.VersionsLost))
 	q.Queue(server.AcceptServer)
 	return tx.SendBatch(ctx, &q).Close()
 }
