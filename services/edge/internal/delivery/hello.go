@@ -76,9 +76,9 @@ func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 func (h *Hub) user(c *state.Conn) string { return cmp.Or(h.rooms.principals.Name(c.Slot), c.User()) }
 
 func (h *Hub) asking(c *state.Conn, id uint32) request.Client {
-	a := c.Asking(id)
+	a, extra := c.Asking(id), h.rooms.permissions.For(h.handle(c)) // also where nobody is asked
 	if a.Rights, a.Known = h.rooms.principals.Rights(c.Slot); a.Known {
-		a.Extra = h.rooms.permissions.For(h.handle(c))
+		a.Extra = extra
 		h.addCost(a.Rights.Weight())
 	}
 	return a
