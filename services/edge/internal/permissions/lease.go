@@ -46,6 +46,9 @@ const (
 	mostClaims = 160
 	// again is how soon a lease is looked at again that has to wait.
 	again = 100 * time.Millisecond
+	// grace is how long an answer that is under way may come late: less than the second in which
+	// all ends that has none.
+	grace = 800 * time.Millisecond
 	// leaseSlice is how many leases are looked at in one go.
 	leaseSlice = 32
 )
@@ -216,16 +219,16 @@ func (d *Desk) look(l *lease) {
 	case l.grant.verb == identity.Claim && !d.cfg.Delivery.Claims(l.conn, l.grant.filter, false):
 		d.drop(l)
 		return
-	case now >= l.until:
+	case now >= l.until && (l.serial == 0 || now >= l.until+int64(grace)):
 		d.stats.RanOut++
 		d.end(l, wirev1.Code_CODE_UNAVAILABLE, "what the permission hook has said has run out, and it does not answer")
 		return
 	}
-	d.due.set(&l.due, min(l.until, now+int64(again)))
 	if l.serial != 0 { // it was answered by nothing
 		d.unask(h, l)
 	}
-	if h.asking >= mostAsking {
+	if h.asking >= mostAsking || now >= l.until {
+		d.later(l, now)
 		return
 	}
 	d.serial++
@@ -236,7 +239,7 @@ func (d *Desk) look(l *lease) {
 	l.serial = d.serial
 	d.asked[l.serial] = l
 	h.asking++
-	d.due.set(&l.due, min(l.until, now+int64(d.cfg.Asker.Patience())))
+	d.due.set(&l.due, min(l.until+int64(grace), now+int64(d.cfg.Asker.Patience())))
 }
 
 // later asks about a lease again, a few times before it runs out.

@@ -92,6 +92,7 @@ type parked struct {
 	serial uint64 // of the question under way; 0: none
 	due    timer
 	says   []answer
+	again  bool // it is answered, and not given again yet
 }
 
 type answer struct {
@@ -123,6 +124,12 @@ func (d *Desk) For(c exchange.Conn) request.Extra {
 	d.grants = d.grants[:0]
 	if d.cfg.Asker == nil {
 		return nil
+	}
+	if p := d.parked[c.Slot]; p != nil {
+		if !p.again { // the request that it was of was refused for something else
+			d.forget(p)
+		}
+		p.again = false
 	}
 	d.at, d.now = c, d.cfg.Now()
 	return d
@@ -183,7 +190,16 @@ func (d *Desk) known(g *grant) (a answer, known bool) {
 	}
 	d.cfg.Cost.Add(hashCost)
 	a.says, known = d.cfg.Asker.Known(d.question(d.at, g))
-	return a, known
+	return a, known && (!a.says.Allowed || a.says.Left >= least(g))
+}
+
+// least is for how long a yes from before must be good yet: what lasts would end before anybody is
+// asked again.
+func least(g *grant) time.Duration {
+	if g.verb == identity.Publish {
+		return 0
+	}
+	return errorsLast
 }
 
 // hashCost is for how many items of a walk the look for a known answer counts.
@@ -203,7 +219,7 @@ func (d *Desk) park(g *grant) *code.Error {
 		p.due.fire = func() { d.answered(p, identity.Permission{}, noAnswer()) }
 	}
 	d.serial++
-	if why := d.cfg.Asker.Ask(d.at, d.serial, copied(d.question(d.at, g)), 0); why != nil {
+	if why := d.cfg.Asker.Ask(d.at, d.serial, copied(d.question(d.at, g)), least(g)); why != nil {
 		d.stats.Unknown++
 		return why
 	}
@@ -244,7 +260,10 @@ func (d *Desk) answered(p *parked, says identity.Permission, why *code.Error) {
 	a := &p.says[len(p.says)-1]
 	a.says, a.why, a.until = says, why, now+int64(max(says.Left, errorsLast))
 	a.grant.left = says.Left
-	p.serial = 0
+	for i := range p.says { // one that came first is good for the request still
+		p.says[i].until = max(p.says[i].until, now+int64(errorsLast))
+	}
+	p.serial, p.again = 0, true
 	d.stats.Parked--
 	d.cfg.Delivery.Park(p.conn, false)
 }
