@@ -43,7 +43,7 @@ func (r *Rules) Claim(c Client, held *claims.Held, m *wirev1.Claim) *code.Error 
 		return why
 	}
 	if !givesUp {
-		if why := c.ungranted(identity.Claim, m.GetResource()); why != nil {
+		if why := c.ungranted(identity.Claim, "", m.GetResource()); why != nil {
 			return why
 		}
 	}

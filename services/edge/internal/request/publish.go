@@ -40,7 +40,7 @@ func (r *Rules) Publish(c Client, m *wirev1.Publish) *code.Error {
 	if why := Topic(m.GetTopic()); why != nil {
 		return why
 	}
-	if why := c.ungranted(identity.Publish, m.GetTopic()); why != nil {
+	if why := c.ungranted(identity.Publish, "", m.GetTopic()); why != nil {
 		return why
 	}
 	p := r.PolicyFor(m.GetTopic())

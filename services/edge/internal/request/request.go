@@ -71,11 +71,12 @@ var (
 
 // ungranted refuses what the user's rights do not contain, whatever the edge would allow others,
 // unless permitted is to find out. Topics of the mesh's own are for rights alone.
-func (c *Client) ungranted(verb identity.Verb, filter string) *code.Error {
+// prefix is what stands before a filter in what is granted.
+func (c *Client) ungranted(verb identity.Verb, prefix, filter string) *code.Error {
 	if !c.Known {
 		return nil
 	}
-	if _, allowed := c.Rights.AllowsValid(verb, filter); allowed {
+	if _, allowed := c.Rights.AllowsValid(verb, prefix+filter); allowed {
 		return nil
 	}
 	if c.Extra != nil && filter[0] != '$' {

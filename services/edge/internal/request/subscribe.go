@@ -33,11 +33,11 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 	if why := r.Refuses(m.GetFilter()); why != nil {
 		return why
 	}
-	if why := c.ungranted(identity.Subscribe, m.GetFilter()); why != nil {
+	if why := c.ungranted(identity.Subscribe, "", m.GetFilter()); why != nil {
 		return why
 	}
 	if m.GetGroup() != "" {
-		if why := c.ungranted(identity.Group, m.GetGroup()+"/"+m.GetFilter()); why != nil {
+		if why := c.ungranted(identity.Group, m.GetGroup()+"/", m.GetFilter()); why != nil {
 			return why
 		}
 	}
