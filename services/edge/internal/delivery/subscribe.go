@@ -243,7 +243,8 @@ func (j *ending) step(h *Hub) bool {
 		h.refuse(c, id, j.refused)
 		return true
 	}
-	if s.Kind == state.KindSession && !j.dropFilter(h, s) {
+	// it may have the rest back once somebody answers: its session keeps what it has
+	if s.Kind == state.KindSession && j.why != wirev1.Code_CODE_UNAVAILABLE && !j.dropFilter(h, s) {
 		return false
 	}
 	if s.Open {
