@@ -301,3 +301,14 @@ func TestALineIsWrittenBeforeTheAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A change that ends when the trail has stopped is in the log, and counted as lost to $audit.
+func TestWhatComesAfterTheStopIsCounted(t *testing.T) {
+	p := &topics{}
+	trail, log := start(t, p)
+	stop(t, trail)
+	trail.Tell(change(1))
+	if n := lost(trail, "DRAINING"); n != 1 || trail.Waiting() != 0 || !strings.Contains(log.String(), "about=1") {
+		t.Errorf("%v counted, %d wait; the log has %q", n, trail.Waiting(), log.String())
+	}
+}

@@ -63,6 +63,7 @@ type Trail struct {
 	number uint64
 	queue  []queued
 	bytes  int
+	over   bool // nothing is published any more
 }
 
 type queued struct {
@@ -120,6 +121,8 @@ func (t *Trail) take(r *Record) {
 	switch {
 	case err != nil:
 		t.lose(wirev1.Code_CODE_INTERNAL, 1)
+	case t.over:
+		t.lose(wirev1.Code_CODE_DRAINING, 1)
 	case len(t.queue) >= maxRecords || t.bytes >= maxBytes:
 		t.lose(wirev1.Code_CODE_QUEUE_FULL, 1)
 	default:
@@ -167,6 +170,9 @@ func (t *Trail) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	err := t.group.Stop(ctx)
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
 	if n := t.Waiting(); n > 0 {
 		t.lose(wirev1.Code_CODE_DRAINING, n)
 		t.cfg.Log.Warn("records of changes are in this log alone: they could not be published on $audit before the router stopped", "records", n)
