@@ -76,7 +76,7 @@ func (b *Backend) changeTeams(ctx context.Context, f func(c *teamTx) error) (ver
 		if _, err := c.exec(ctx, "DELETE FROM team_entry WHERE removed AND version <= ?", gone); err != nil {
 			return err
 		}
-		_, err = c.exec(ctx, "UPDATE team_version SET gone = ?", gone)
+		_, err = c.exec(ctx, "UPDATE team_version SET gone = max(gone, ?)", gone)
 		return err
 	})
 	return version, err

@@ -233,6 +233,14 @@ func testRemovedTeamsAreForgotten(t *testing.T, db Database) {
 	if page, _ := followed(t, b, 0, 0, 3); page.Anew {
 		t.Error("who has nothing has nothing that does not count")
 	}
+	need(t, b.NewEpoch(within(t), uint64(time.Now().Add(time.Hour).UnixMicro())))
+	if _, _, err := b.RemoveMembers(within(t), "b", []string{"ann"}); err != nil {
+		// another row is forgotten
+		t.Fatal(err)
+	}
+	if page, _ := followed(t, b, before, 0, 3); !page.Anew {
+		t.Error("who has a version from before a new epoch goes on")
+	}
 }
 
 // An edge may have versions of teams and revocations that a database which was restored does not

@@ -38,7 +38,7 @@ func (d *Teams) change(ctx context.Context, f func(ctx context.Context, tx pgx.T
 		}
 		_, err = tx.Exec(ctx, `WITH last AS (SELECT version FROM pushmesh.team_entry WHERE removed ORDER BY version DESC OFFSET $1 LIMIT 1),
 			forgotten AS (DELETE FROM pushmesh.team_entry WHERE removed AND version <= (SELECT version FROM last))
-			UPDATE pushmesh.team_version SET gone = last.version FROM last`, backend.MaxRemovedTeams)
+			UPDATE pushmesh.team_version SET gone = greatest(gone, last.version) FROM last`, backend.MaxRemovedTeams)
 		return err
 	})
 	return version, err
