@@ -162,6 +162,9 @@ func TestTheEdgeOfAnAdoptedSessionIsTold(t *testing.T) {
 		{User: "$group", Name: "g", ToUser: "ann"},
 		{User: "backend:worker", Name: "all", ToUser: "ann"},
 		{User: "backend:worker", Name: "all", ToUser: "backend:worker"},
+		// names that no Hello may have: nobody could go on with such a session
+		{User: "client:phone", Name: "s", ToUser: "ann", ToName: "inbox\n"},
+		{User: "client:phone", Name: "s", ToUser: "ann", ToName: strings.Repeat("x", 256)},
 	} {
 		adopt(bad, wirev1.Code_CODE_INVALID_ARGUMENT)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -19,6 +20,9 @@ const (
 	clientUser  = "client:"
 	backendUser = "backend:"
 )
+
+// maxSessionName is the most bytes that a Hello may name a session with.
+const maxSessionName = 255
 
 // flushTimeout is how long the edge of a session's holder has to store what was ACKed.
 const flushTimeout = time.Second
@@ -72,6 +76,8 @@ func checkAdoption(ask *meshv1.AdoptSessionRequest) error {
 	switch {
 	case ask.GetName() == "":
 		return invalid("the name of the session is missing")
+	case len(ask.GetToName()) > maxSessionName || strings.ContainsFunc(ask.GetToName(), unicode.IsControl):
+		return invalid("to_name must have 255 bytes at most, and no control characters: no client could name the session")
 	case len(from) > len(clientUser) && strings.HasPrefix(from, clientUser):
 		if err := identity.CheckUser(ask.GetToUser()); err != nil {
 			return invalid("to_user: " + err.Error())
