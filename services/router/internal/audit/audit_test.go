@@ -312,3 +312,33 @@ func TestWhatComesAfterTheStopIsCounted(t *testing.T) {
 		t.Errorf("%v counted, %d wait; the log has %q", n, trail.Waiting(), log.String())
 	}
 }
+
+// Many changes at a time, as of a file of sessions that get other owners, come faster than one
+// after the other is published: they wait for that, and all are on $audit.
+func TestManyChangesAreAllPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3 * maxRecords
+		p := &topics{answer: func(int) error {
+			time.Sleep(5 * time.Millisecond) // the time of a commit
+			return nil
+		}}
+		trail, _ := start(t, p)
+		var work sync.WaitGroup
+		for range 16 {
+			work.Go(func() {
+				for range n / 16 {
+					time.Sleep(20 * time.Millisecond)
+					trail.Tell(change(1))
+				}
+			})
+		}
+		work.Wait()
+		for trail.Waiting() > 0 {
+			time.Sleep(time.Second)
+		}
+		stop(t, trail)
+		if len(p.got) != n || lost(trail, "QUEUE_FULL") != 0 {
+			t.Errorf("%d of %d are published, %v lost", len(p.got), n, lost(trail, "QUEUE_FULL"))
+		}
+	})
+}

@@ -27,6 +27,9 @@ const (
 	maxPause   = time.Second
 	// logTime is how long Tell waits for its line to be written.
 	logTime = time.Second
+	// restAbove records wait before who tells of another one waits as well, for restTime at most.
+	restAbove = maxRecords / 2
+	restTime  = 250 * time.Millisecond
 	// drainTime is for how long Stop continues to publish.
 	drainTime = 2 * time.Second
 )
@@ -63,7 +66,8 @@ type Trail struct {
 	number uint64
 	queue  []queued
 	bytes  int
-	over   bool // nothing is published any more
+	over   bool          // nothing is published any more
+	moved  chan struct{} // closed when one is published or refused; nil: nobody waits for that
 }
 
 type queued struct {
@@ -93,13 +97,38 @@ func New(cfg Config) *Trail {
 
 // Tell writes a record, whose outcome is known, into the log, and queues it to be published. It
 // waits for its line to be written, logTime at most where whoever reads the log stands still, and
-// not for its publishing.
+// not for its publishing; but where very many wait for that, for restTime.
 func (t *Trail) Tell(r *Record) {
 	t.take(r)
 	if t.cfg.Written != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), logTime)
 		defer cancel()
 		t.cfg.Written(ctx)
+	}
+	t.rest()
+}
+
+// rest waits while very many wait to be published, for restTime at most: who changes very much at a
+// time, as all sessions of a mesh, is not faster than that.
+func (t *Trail) rest() {
+	late := time.NewTimer(restTime)
+	defer late.Stop()
+	for {
+		t.mu.Lock()
+		if t.over || len(t.queue) <= restAbove && t.bytes <= maxBytes/2 {
+			t.mu.Unlock()
+			return
+		}
+		if t.moved == nil {
+			t.moved = make(chan struct{})
+		}
+		moved := t.moved
+		t.mu.Unlock()
+		select {
+		case <-moved:
+		case <-late.C:
+			return
+		}
 	}
 }
 
@@ -219,6 +248,10 @@ func (t *Trail) next(bytes int) {
 		t.queue = nil
 	}
 	t.bytes -= bytes
+	if t.moved != nil {
+		close(t.moved)
+		t.moved = nil
+	}
 }
 
 // publish tries until a record is published or refused for good. It reports false where ctx ended
