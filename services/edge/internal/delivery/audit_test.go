@@ -352,6 +352,9 @@ func auditTimes(t tester, h *Hub) {
 		if s := c.Session; s != nil && s.SaveAt() != 0 {
 			to("its positions", s.SaveAt())
 		}
+		if h.rooms.permissions.Waits(uint32(slot)) {
+			continue // its timers rest
+		}
 		for _, tr := range c.Tracks.All() {
 			if tr.RetryAt != 0 {
 				to("a read of "+tr.Topic.Name(), tr.RetryAt)

@@ -224,7 +224,9 @@ func (p port) EndIf(at exchange.Conn, shared bool, i int, denied func(id uint32,
 }
 
 // Park implements permissions.Delivery.
-func (p port) Park(at exchange.Conn, parked bool) { p.h.conns.Park(p.conn(at), parked, p.h.ms) }
+func (p port) Park(at exchange.Conn, parked bool) {
+	p.h.wheel.Sooner(at.Slot, p.h.conns.Park(p.conn(at), parked, p.h.now))
+}
 
 // EndSubscription implements permissions.Delivery.
 func (p port) EndSubscription(at exchange.Conn, id uint32, why wirev1.Code, reason string) {

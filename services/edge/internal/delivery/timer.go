@@ -79,8 +79,9 @@ type visit struct {
 // thing is, as far as it has come: who goes on sets the time of the rest.
 func (h *Hub) visit(c *state.Conn) (next int64, cost int) {
 	v := visit{c: c, gen: c.Gen, remaining: c.Tracks.Len(), groups: len(c.Groups), next: c.SilentUntil(h.now, h.ms)}
-	if c.Visited {
-		return h.now + int64(Tick), 0 // a visit is under way, and may be past what is due now
+	if c.Visited || h.rooms.permissions.Waits(c.Slot) {
+		// a visit is under way, and may be past what is due now; or its ACKs are not read yet
+		return h.now + int64(Tick), 0
 	}
 	cost, done := v.slice(h)
 	if !done {

@@ -92,7 +92,7 @@ type parked struct {
 	serial uint64 // of the question under way; 0: none
 	due    timer
 	says   []answer
-	again  bool // it is answered, and not given again yet
+	again  int64 // it is answered, and given again by then, mostly; 0: it was
 }
 
 type answer struct {
@@ -126,10 +126,10 @@ func (d *Desk) For(c exchange.Conn) request.Extra {
 		return nil
 	}
 	if p := d.parked[c.Slot]; p != nil {
-		if !p.again { // the request that it was of was refused for something else
+		if p.again == 0 { // the request that it was of was refused for something else
 			d.forget(p)
 		}
-		p.again = false
+		p.again = 0
 	}
 	d.at, d.now = c, d.cfg.Now()
 	return d
@@ -263,9 +263,16 @@ func (d *Desk) answered(p *parked, says identity.Permission, why *code.Error) {
 	for i := range p.says { // one that came first is good for the request still
 		p.says[i].until = max(p.says[i].until, now+int64(errorsLast))
 	}
-	p.serial, p.again = 0, true
+	p.serial, p.again = 0, now+int64(errorsLast)
 	d.stats.Parked--
 	d.cfg.Delivery.Park(p.conn, false)
+}
+
+// Waits reports whether a connection has sent what is not read because a request of its waits: its
+// ACKs may be behind that.
+func (d *Desk) Waits(slot uint32) bool {
+	p := d.parked[slot]
+	return p != nil && (p.serial != 0 || d.cfg.Now() < p.again)
 }
 
 // forget lets go of a request that waits for nothing any more.

@@ -238,13 +238,15 @@ func (c *Conn) SilentUntil(now int64, ms uint32) int64 {
 	return now - int64(ms-c.Heard)*int64(time.Millisecond) + c.Patience()
 }
 
-// Park has a connection not be read, or read again, at a time in milliseconds.
-func (s *Conns) Park(c *Conn, parked bool, ms uint32) {
+// Park has a connection not be read, or read again, from now on, and says when its timers, which
+// rest meanwhile, are to be looked at.
+func (s *Conns) Park(c *Conn, parked bool, now int64) (next int64) {
 	s.More(c).Parked = parked
-	if c.Heard = ms; !parked {
+	if c.Heard = uint32(now / int64(time.Millisecond)); !parked {
 		s.Less(c)
 		s.Resumed = append(s.Resumed, c.Slot)
 	}
+	return now
 }
 
 // Whole notes that nothing of a frame is left that has begun.
