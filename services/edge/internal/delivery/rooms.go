@@ -36,9 +36,7 @@ type rooms struct {
 func newRooms(h *Hub) rooms {
 	p := port{h}
 	who := principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
-	desk := permissions.New(permissions.Config{
-		Asker: h.cfg.Permissions, Delivery: p, Who: who, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf,
-	})
+	desk := permissions.New(permissions.Config{Asker: h.cfg.Permissions, Delivery: p, Who: who, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf})
 	who.Allow(desk.Holds)
 	return rooms{
 		claims: claims.New(p, h.mesh),
