@@ -172,7 +172,7 @@ func TestKeysAreRotatedUnderConnections(t *testing.T) {
 				token = is.Token(user(i), grants)
 			}
 			all[i] = wireclient.Dial(t, m.EdgeAddrs[i/2%2])
-			all[i].Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: token})
+			all[i].Send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: token, HeartbeatMs: 600_000})
 		}
 		for _, c := range all[from : from+atOnce] {
 			wireclient.Expect(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
