@@ -319,7 +319,7 @@ func TestManyChangesAreAllPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3 * maxRecords
 		p := &topics{answer: func(int) error {
-			time.Sleep(5 * time.Millisecond) // the time of a commit
+			<-time.After(5 * time.Millisecond) // the time of a commit
 			return nil
 		}}
 		trail, _ := start(t, p)
@@ -327,14 +327,14 @@ func TestManyChangesAreAllPublished(t *testing.T) {
 		for range 16 {
 			work.Go(func() {
 				for range n / 16 {
-					time.Sleep(20 * time.Millisecond)
+					<-time.After(20 * time.Millisecond)
 					trail.Tell(change(1))
 				}
 			})
 		}
 		work.Wait()
 		for trail.Waiting() > 0 {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		stop(t, trail)
 		if len(p.got) != n || lost(trail, "QUEUE_FULL") != 0 {
