@@ -266,7 +266,7 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64, owner bool) (dr
 	if err != nil {
 		return 0, err
 	}
-	r := dropper{conn: conn, owner: owner, now: now, voided: void, blocked: map[string]bool{}}
+	r := dropper{conn: conn, owner: owner, now: now, voided: void, blocked: map[string]bool{}, late: map[string]bool{}}
 	for name, st := range all {
 		if st == detaching {
 			if err := r.drop(ctx, name, st); err != nil {
@@ -294,11 +294,16 @@ type dropper struct {
 	// tables with a detachment that can't be ended now, which allow no second one, or that can't
 	// begin one
 	blocked map[string]bool
+	// of those, tables whose commits are too slow for a function to detach: slices are emptied
+	late map[string]bool
 }
 
 func (r *dropper) drop(ctx context.Context, name string, st state) error {
 	s, yes := over(name, r.now, r.voided)
 	if !yes || st != detached && r.blocked[s.table] {
+		if yes && st == attached && r.late[s.table] {
+			return r.empty(ctx, name)
+		}
 		return nil
 	}
 	if !r.owner {
@@ -347,12 +352,16 @@ func (r *dropper) dropByFunction(ctx context.Context, table, name string) error 
 	if r.blocked[table] {
 		return nil
 	}
-	for _, step := range []string{`SELECT pushmesh.detach_slice($1)`, `SELECT true FROM pushmesh.drop_slice($1)`} {
+	for _, step := range []string{detachSlice, `SELECT true FROM pushmesh.drop_slice($1)`} {
 		var done bool
 		err := r.conn.QueryRow(ctx, step, name).Scan(&done)
 		if server.SQLState(err) == server.LockNotAvailable {
 			r.blocked[table] = true
-			return nil
+			if step != detachSlice || table == "scheduled" { // which holds what is due late
+				return nil
+			}
+			r.late[table] = true
+			return r.empty(ctx, name)
 		}
 		if err != nil {
 			return fmt.Errorf("postgres: drop %s: %w", name, err)
@@ -362,6 +371,17 @@ func (r *dropper) dropByFunction(ctx context.Context, table, name string) error 
 		}
 	}
 	r.dropped++
+	return nil
+}
+
+const detachSlice = `SELECT pushmesh.detach_slice($1)`
+
+// empty gives the space of an old slice back that can't be taken out of its table for now. Nobody
+// appends to it, so that no commit waits.
+func (r *dropper) empty(ctx context.Context, name string) error {
+	if _, err := r.conn.Exec(ctx, `SELECT pushmesh.empty_slice($1)`, name); err != nil && server.SQLState(err) != server.LockNotAvailable {
+		return fmt.Errorf("postgres: empty %s: %w", name, err)
+	}
 	return nil
 }
 
