@@ -224,6 +224,23 @@ func (d *Desk) TakeBack(k *Held, name, owner string) (left bool) {
 	return true
 }
 
+// Lose takes back the places in lines and the watches that are denied to owner from now on. What it
+// holds stays.
+func (d *Desk) Lose(k *Held, owner string, denied func(resource string) bool) {
+	if k == nil {
+		return
+	}
+	for i := len(k.of) - 1; i >= 0; i-- {
+		switch one := &k.of[i]; {
+		case !denied(one.name):
+		case one.token != 0:
+			one.watched = false
+		default:
+			d.TakeBack(k, one.name, owner)
+		}
+	}
+}
+
 // Answered answers a request, and reports whether there is one.
 func (d *Desk) Answered(k *Held, e exchange.Claimed) bool {
 	if !k.Asks(e.ID) {

@@ -205,6 +205,11 @@ func (p port) Refreshed(at exchange.Conn, m *wirev1.Refreshed) {
 	p.h.wheel.Sooner(at.Slot, p.h.now)
 }
 
+// LoseClaims implements principals.Delivery.
+func (p port) LoseClaims(at exchange.Conn, owner string, denied func(resource string) bool) {
+	p.h.rooms.claims.Lose(p.conn(at).Claims, owner, denied)
+}
+
 // EndIf implements principals.Delivery.
 func (p port) EndIf(at exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) (why string)) (ended bool) {
 	why, c := "", p.conn(at)
@@ -237,11 +242,7 @@ func (p port) EndSubscription(at exchange.Conn, id uint32, why wirev1.Code, reas
 
 // Claims implements permissions.Delivery.
 func (p port) Claims(at exchange.Conn, resource string, end bool) bool {
-	c := p.conn(at)
-	if end {
-		return p.h.rooms.claims.TakeBack(c.Claims, resource, p.h.rooms.principals.Owner(c.Slot, c.ClientID))
-	}
-	return c.Claims.Concerns(resource)
+	return end && p.h.rooms.claims.TakeBack(p.conn(at).Claims, resource, p.h.rooms.principals.Owner(at.Slot, p.conn(at).ClientID)) || !end && p.conn(at).Claims.Concerns(resource)
 }
 
 // Policy implements membership.Delivery.

@@ -27,37 +27,60 @@ func (t *teams) are(version uint64, users ...string) {
 	t.list = team.NewList(version, all...)
 }
 
-// Who is taken out of a team keeps no claim for longer than its TTL: neither what it holds nor what
-// it is offered in a line can be renewed. It may give them up.
+// Who is taken out of a team, or comes with a token that grants less, waits in no line for what
+// that let it claim, and watches it no more. What it holds it can give up, and not renew.
 func TestClaimsOfWhoLeftATeam(t *testing.T) {
-	w := claimWorld(t)
-	d, in := &door{w: w, of: map[string]*identity.Principal{}}, &teams{}
-	in.are(1, "ann")
-	w.lets(principals.Config{Door: d, Teams: in})
-	d.knows("t", "ann")
-	c := w.connect(&wirev1.Hello{Token: "t", ClientId: "phone"})
-	c.claim(&wirev1.Claim{Id: 1, Resource: "seat/1"})
-	c.expect("ClaimState 1 seat/1 GRANTED token=1")
-	w.answers(queued, 1)
-	c.claim(&wirev1.Claim{Id: 2, Resource: "seat/2"})
-	c.expect("ClaimState 2 seat/2 QUEUED 1")
-	in.are(2)
-	w.h.Event(exchange.TeamsChanged{})
-	w.settle()
-	w.tells(&wirev1.ClaimState{Resource: "seat/2", State: granted, Token: 7})
-	c.expect("ClaimState 2 seat/2 GRANTED token=7")
-	asked := len(w.mesh.Claims.Asked)
-	for i, op := range []wirev1.Claim_Op{wirev1.Claim_OP_RENEW, wirev1.Claim_OP_ACQUIRE, wirev1.Claim_OP_CHECK, wirev1.Claim_OP_WATCH} {
-		for j, m := range []*wirev1.Claim{{Resource: "seat/1", Token: 1}, {Resource: "seat/2", Token: 7}} {
-			m.Id, m.Op = uint32(10+2*i+j), op
-			c.claim(m)
-			c.expect(fmt.Sprint("Error FORBIDDEN ref=", m.Id))
+	for what, end := range map[string]func(*world, *door, *teams, *client){
+		"a team": func(w *world, _ *door, in *teams, _ *client) {
+			in.are(2)
+			w.h.Event(exchange.TeamsChanged{})
+			w.settle()
+		},
+		"a token": func(_ *world, d *door, _ *teams, c *client) {
+			d.knows("less", "ann", "claim:seat/9")
+			c.refresh(9, "less")
+			c.take()
+			c.got = c.got[1:] // Refreshed
+		},
+	} {
+		w := claimWorld(t)
+		d, in := &door{w: w, of: map[string]*identity.Principal{}}, &teams{}
+		w.lets(principals.Config{Door: d, Teams: in})
+		if in.are(1); what == "a team" {
+			in.are(1, "ann")
+			d.knows("t", "ann", "claim:seat/9")
+		} else {
+			d.knows("t", "ann", "claim:seat/#")
 		}
+		c := w.connect(&wirev1.Hello{Token: "t", ClientId: "phone"})
+		c.claim(&wirev1.Claim{Id: 1, Resource: "seat/1"})
+		c.expect("ClaimState 1 seat/1 GRANTED token=1")
+		c.claim(&wirev1.Claim{Id: 2, Resource: "seat/1", Op: wirev1.Claim_OP_WATCH})
+		c.expect("ClaimState 2 seat/1 GRANTED token=2")
+		w.answers(queued, 1)
+		for i, resource := range []string{"seat/2", "seat/9"} {
+			c.claim(&wirev1.Claim{Id: uint32(3 + i), Resource: resource})
+			c.expect(fmt.Sprint("ClaimState ", 3+i, " ", resource, " QUEUED 1"))
+		}
+		w.answers(free, 0)
+		c.claim(&wirev1.Claim{Id: 5, Resource: "seat/3", Op: wirev1.Claim_OP_WATCH})
+		c.expect("ClaimState 5 seat/3 FREE")
+		asked := w.mesh.Claims.Asked
+		w.answers(released, 0)
+		end(w, d, in, c)
+		c.expect("ClaimState 5 seat/3 LOST FORBIDDEN")
+		if ops := w.mesh.Claims.Asked[len(asked):]; len(ops) != 1 || ops[0].GetKind() != meshv1.ClaimOp_KIND_LEAVE || ops[0].GetResource() != "seat/2" || ops[0].GetOwner() != "ann/phone" {
+			t.Fatalf("%s: the stores are asked %v", what, ops)
+		}
+		w.mesh.TellClaim(asked[2], &wirev1.ClaimState{Resource: "seat/2", State: released})
+		w.mesh.TellClaim(asked[4], &wirev1.ClaimState{Resource: "seat/3", State: taken})
+		w.mesh.TellClaim(asked[3], &wirev1.ClaimState{Resource: "seat/9", State: queued, Position: 2})
+		w.settle()
+		c.take()
+		c.expect("ClaimState 3 seat/2 RELEASED", "ClaimState 4 seat/9 QUEUED 2")
+		c.claim(&wirev1.Claim{Id: 10, Resource: "seat/1", Op: wirev1.Claim_OP_RENEW, Token: 2})
+		c.expect("Error FORBIDDEN ref=10")
+		c.claim(&wirev1.Claim{Id: 11, Resource: "seat/1", Op: wirev1.Claim_OP_RELEASE, Token: 2})
+		c.expect("ClaimState 11 seat/1 RELEASED token=2")
 	}
-	if n := len(w.mesh.Claims.Asked); n != asked {
-		t.Errorf("the stores were asked %d times", n-asked)
-	}
-	w.answers(released, 0)
-	c.claim(&wirev1.Claim{Id: 20, Resource: "seat/1", Op: wirev1.Claim_OP_RELEASE, Token: 1})
-	c.expect("ClaimState 20 seat/1 RELEASED token=1")
 }

@@ -21,6 +21,8 @@ type subscribers struct {
 	looks   int
 }
 
+func (s *subscribers) LoseClaims(exchange.Conn, string, func(string) bool) {}
+
 func (s *subscribers) Slots() uint32 { return uint32(len(s.filters)) }
 
 func (s *subscribers) Client(slot uint32) (string, string, bool, bool) {

@@ -57,6 +57,9 @@ type Delivery interface {
 	OpenConn(slot uint32) (at exchange.Conn, open bool)
 	// Slots is how many slots there are; some are empty.
 	Slots() uint32
+	// LoseClaims takes back what a connection, as owner, waits for in lines and watches, where that
+	// is denied now.
+	LoseClaims(c exchange.Conn, owner string, denied func(resource string) bool)
 	// Subscriptions is how many a connection has, alone and in groups. EndIf ends one that is
 	// denied with a reason, and says so: the last of its kind may take its place. group is "" for
 	// one alone.

@@ -69,9 +69,11 @@ func (t *Table) refreshed(c exchange.Conn, id uint32, who *identity.Principal, w
 	}
 	t.stats.Refreshed++
 	before := e.grants
+	had, _ := t.Rights(c.Slot)
 	t.set(c, who)
 	t.delivery.Refreshed(c, &wirev1.Refreshed{Id: id, ExpiresAt: expires(who)})
 	if e.grants != before {
+		t.loseClaims(c.Slot, had)
 		t.jobs.Push(newReview(t, c, t.ungranted(c)))
 	}
 }

@@ -82,6 +82,8 @@ func (o *open) RefuseRequest(_ exchange.Conn, _ uint32, why *code.Error) {
 	o.refused = append(o.refused, why)
 }
 
+func (o *open) LoseClaims(exchange.Conn, string, func(string) bool) {}
+
 func (o *open) Refreshed(exchange.Conn, *wirev1.Refreshed) { o.refreshed++ }
 
 func (o *open) Greet(c exchange.Conn, _ *wirev1.Hello) { o.conns[c.Slot] = c }

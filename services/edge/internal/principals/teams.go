@@ -47,7 +47,9 @@ func (t *Table) TeamsChanged() {
 	t.moving = &pass{
 		current: func() any { return t.cfg.Teams.List() },
 		begin: func(slot uint32) (changed bool) {
-			before, changed = t.move(slot)
+			if before, changed = t.move(slot); changed {
+				t.loseClaims(slot, before)
+			}
 			return changed
 		},
 		over: func() { t.moving = nil },
@@ -72,6 +74,20 @@ func (t *Table) move(slot uint32) (before identity.Rights, changed bool) {
 	t.grants.release(e.grants)
 	e.grants = place
 	return before, true
+}
+
+// loseClaims takes back what a connection waits for and watches, where its rights granted that
+// before and do not now. What it holds it can't renew, and gives up in time.
+func (t *Table) loseClaims(slot uint32, before identity.Rights) {
+	clientID, _, _, _ := t.delivery.Client(slot)
+	at, _ := t.delivery.OpenConn(slot)
+	rights, _ := t.Rights(slot)
+	t.delivery.LoseClaims(at, t.Owner(slot, clientID), func(resource string) bool {
+		t.cost.Add(before.Weight() + rights.Weight())
+		_, had := before.AllowsValid(identity.Claim, resource)
+		_, has := rights.AllowsValid(identity.Claim, resource)
+		return had && !has
+	})
 }
 
 // endLost ends what a connection is not granted any more, and says which rules granted it.
