@@ -108,8 +108,20 @@ func (d *Desk) hold(c exchange.Conn, id uint32, g *grant) {
 		h.bytes += l.bytes()
 		d.cfg.Delivery.Keep(c, l.bytes())
 	}
-	l.lost = ""
-	d.extend(l, g.until)
+	if l.lost != "" || g.until > l.until { // else it is asked about when it was to be
+		l.lost = ""
+		d.extend(l, g.until)
+	}
+}
+
+// claimed is until when the connection in hand has a lease of what is claimed; 0: it has none.
+func (d *Desk) claimed(g *grant) int64 {
+	if h := d.held[d.at.Slot]; h != nil && g.verb == identity.Claim {
+		if l := h.claims[g.filter]; l != nil && l.conn == d.at && l.lost == "" {
+			return l.until
+		}
+	}
+	return 0
 }
 
 // extend has a lease last until then, and be asked about before.
