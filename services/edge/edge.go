@@ -146,7 +146,7 @@ func (e *Edge) assemble() error {
 		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, TLS: e.identity != nil, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
 		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
-		AddressTopics: s.AddressTopics,
+		AddressTopics: s.AddressTopics, UserTopics: s.UserTopics,
 	})
 	e.rank(belongs)
 	e.claim(began)

@@ -96,6 +96,7 @@ type Settings struct {
 	GroupRate             int           `zero:"keep" help:"Groups that one connection may have made on this edge in a second, and ten times as many at once; further ones are refused (RATE_LIMITED). 0: no limit." default:"100" see:"limits-of-connections"`
 	AddressGroups         int           `help:"Groups that clients of one address (IPv4, or a /64 of IPv6) may have made on this edge, but not of those that --exempt-from and --proxy-protocol-from name; subscriptions that would make further ones are refused (TOO_MANY_SUBSCRIPTIONS). 0: a quarter of --max-groups." default:"0" see:"limits-of-connections"`
 	AddressTopics         int           `zero:"keep" help:"Topics with a log that clients of one address (IPv4, or a /64 of IPv6) may make on this edge by publishing, in an hour and at once, but not of those that --exempt-from and --proxy-protocol-from name; messages to further ones are refused (RATE_LIMITED), those to topics that are known to be there are taken. 0: no limit." default:"20000" see:"limits-of-connections"`
+	UserTopics            int           `zero:"keep" help:"Topics with a log that one user may make on this edge by publishing, in an hour and at once, from whatever addresses; the rest is as for --address-topics. Clients without a token are no user. 0: no limit." default:"20000" see:"limits-of-connections"`
 	PresenceMembers       int           `help:"Members of one topic or filter that routers may watch, about 290 bytes each while they do." default:"1000000"`
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
@@ -182,6 +183,7 @@ func (s *Settings) Check() error {
 		settings.Range("group-rate", d.GroupRate, 0, 1_000_000),
 		settings.Range("address-groups", d.AddressGroups, 0, 10_000_000),
 		settings.Range("address-topics", d.AddressTopics, 0, 100_000_000),
+		settings.Range("user-topics", d.UserTopics, 0, 100_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
 		d.CheckTiers(),
 		d.CheckNATS(),

@@ -352,7 +352,7 @@ func auditTimes(t tester, h *Hub) {
 		if s := c.Session; s != nil && s.SaveAt() != 0 {
 			to("its positions", s.SaveAt())
 		}
-		if h.rooms.permissions.Waits(uint32(slot)) {
+		if h.rooms.permissions.Waits(slot) {
 			continue // its timers rest
 		}
 		for _, tr := range c.Tracks.All() {

@@ -102,9 +102,9 @@ type Config struct {
 	PresenceMembers int
 	// Groups are the bounds of shared subscriptions.
 	Groups groups.Bounds
-	// AddressTopics are the topics that clients of one address may make by publishing in an hour;
-	// 0: no bound.
-	AddressTopics int
+	// AddressTopics are the topics that clients of one address may make by publishing in an hour,
+	// and UserTopics those of one user; 0: no bound.
+	AddressTopics, UserTopics int
 }
 
 // Sizes of the mesh's queues.
@@ -190,7 +190,7 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 	m.Groups = m.groups
 	m.loops.add(m.groups)
 	m.publish = publish.New(publish.Config{
-		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, AddressTopics: m.cfg.AddressTopics, Post: m.Post,
+		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, AddressTopics: m.cfg.AddressTopics, UserTopics: m.cfg.UserTopics, Post: m.Post,
 	})
 }
 

@@ -44,9 +44,9 @@ type Config struct {
 	Routers func() []routerlink.Live
 	// Durable reports whether a topic has a log, which knows messages by their dedupe_key.
 	Durable func(topic string) bool
-	// AddressTopics are the topics that clients of one address may make in an hour, and at once; 0:
-	// no bound.
-	AddressTopics int
+	// AddressTopics are the topics that clients of one address may make in an hour, and at once,
+	// and UserTopics those of one user; 0: no bound.
+	AddressTopics, UserTopics int
 	// Post hands an event to a loop.
 	Post func(loop uint16, e exchange.Event)
 }
@@ -63,7 +63,7 @@ type Publisher struct {
 	ready walk.Turns[payer, *line]
 	busy  int
 
-	topics *quota
+	topics, users *quota // of addresses, and of users
 
 	mu      sync.Mutex
 	all     share
@@ -101,11 +101,17 @@ type item struct {
 
 // New makes a publisher.
 func New(cfg Config) *Publisher {
-	return &Publisher{cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}, origins: map[string]share{}, topics: newQuota(cfg.AddressTopics)}
+	return &Publisher{
+		cfg: cfg, ops: serial.New(), lines: map[exchange.Conn]*line{}, origins: map[string]share{}, topics: newQuota(cfg.AddressTopics, "clients of this address have", "--address-topics"),
+		users: newQuota(cfg.UserTopics, "this user has", "--user-topics"),
+	}
 }
 
-// TooManyTopics is how many messages were refused because their address had made too many topics.
-func (p *Publisher) TooManyTopics() uint64 { return p.topics.refused.Load() }
+// TooManyTopics is how many messages were refused because their address or their user had made too
+// many topics.
+func (p *Publisher) TooManyTopics() uint64 {
+	return p.topics.refused.Load() + p.users.refused.Load()
+}
 
 // Start begins to serve.
 func (p *Publisher) Start(context.Context) error {
@@ -130,7 +136,11 @@ func (p *Publisher) Publish(conn exchange.Conn, origin string, id uint32, it *me
 		return
 	}
 	if p.cfg.Durable(it.GetTopic()) {
-		if why := p.topics.check(origin, it.GetTopic()); why != nil {
+		why := p.topics.check(origin, it.GetTopic())
+		if why == nil {
+			why = p.users.check(it.GetUser(), it.GetTopic())
+		}
+		if why != nil {
 			p.answer(conn, item{id: id, size: size, origin: origin}, failed(why))
 			return
 		}
@@ -221,6 +231,7 @@ func (l *line) take() []item {
 func (p *Publisher) done(l *line, batch []item, results []*meshv1.ClientPublishReply_Result) {
 	for i, it := range batch {
 		p.topics.note(it.origin, it.item.GetTopic(), results[i])
+		p.users.note(it.item.GetUser(), it.item.GetTopic(), results[i])
 		p.answer(l.conn, it, results[i])
 	}
 	l.busy = false

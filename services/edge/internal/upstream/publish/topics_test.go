@@ -83,26 +83,26 @@ func TestTopicsOfAnAddressAreBounded(t *testing.T) {
 
 // What a quota knows is bounded, and those who made the most are not forgotten for others.
 func TestWhatAQuotaKnowsIsBounded(t *testing.T) {
-	q := newQuota(10)
+	q := newQuota(10, "clients of this address have", "--address-topics")
 	made := &meshv1.ClientPublishReply_Result{Seq: 1}
 	for i := range 11 {
 		q.note("rude", fmt.Sprint("rude ", i), made)
 	}
-	for i := range 3 * addressesKnown {
+	for i := range 3 * makersKnown {
 		q.note(fmt.Sprint(i), fmt.Sprint("topic ", i), made)
 	}
-	if len(q.addresses) > addressesKnown || len(q.recent) > topicsKnown || len(q.before) > topicsKnown {
-		t.Errorf("%d addresses, %d and %d topics", len(q.addresses), len(q.recent), len(q.before))
+	if len(q.makers) > makersKnown || len(q.recent) > topicsKnown || len(q.before) > topicsKnown {
+		t.Errorf("%d addresses, %d and %d topics", len(q.makers), len(q.recent), len(q.before))
 	}
 	if q.check("rude", "another one") == nil {
 		t.Error("who made the most is forgotten")
 	}
-	if why := q.check("rude", fmt.Sprint("topic ", 3*addressesKnown-1)); why != nil {
+	if why := q.check("rude", fmt.Sprint("topic ", 3*makersKnown-1)); why != nil {
 		t.Errorf("a topic that was just published to: %v", why)
 	}
 	q.note("rude", "again", &meshv1.ClientPublishReply_Result{Seq: 1, Duplicate: true})
 	q.note("new", "again", &meshv1.ClientPublishReply_Result{Seq: 1, Duplicate: true})
-	if q.addresses["new"] != nil {
+	if q.makers["new"] != nil {
 		t.Error("what was there before is counted")
 	}
 }
@@ -112,7 +112,7 @@ func TestHowLongTheQuotaOfTopicsTellsToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := &meshv1.ClientPublishReply_Result{Seq: 1}
 		for _, anHour := range []int{7, 1, 11_000, 20_000} {
-			q := newQuota(anHour)
+			q := newQuota(anHour, "clients of this address have", "--address-topics")
 			for i := range anHour {
 				q.note("a", fmt.Sprint(i), made)
 			}
@@ -122,12 +122,45 @@ func TestHowLongTheQuotaOfTopicsTellsToWait(t *testing.T) {
 				t.Errorf("%d an hour: after %d ms as told: %v", anHour, told, why)
 			}
 		}
-		q := newQuota(1)
+		q := newQuota(1, "clients of this address have", "--address-topics")
 		for i := range itemsWaiting {
 			q.note("a", fmt.Sprint(i), made)
 		}
 		if told := failed(q.check("a", "one more")).GetRetryAfterMs(); told != uint32(longest.Milliseconds()) {
 			t.Errorf("who owes years is told %d ms", told)
 		}
+	})
+}
+
+// A user makes as many topics as it may in an hour, whatever addresses it comes from; others, and
+// those who have proven no name, go on.
+func TestTopicsOfAUserAreBounded(t *testing.T) {
+	in(t, func(t *testing.T, b *bench) {
+		const anHour = 10
+		b.users.anHour = anHour
+		b.logs(b.cfg.Durable)
+		id := uint32(0)
+		want := func(origin, user, topic string, code wirev1.Code) {
+			t.Helper()
+			id++
+			b.Publish(exchange.Conn{Slot: id % 3}, origin, id, &meshv1.ClientPublish_Item{Topic: topic, User: user})
+			pass(20 * time.Millisecond)
+			got := b.got()
+			if r := got[len(got)-1].Result; r.GetCode() != code || code != wirev1.Code_CODE_OK && !strings.Contains(r.GetError(), "--user-topics") {
+				t.Fatalf("%s of %s to %s: %v, want %v", user, origin, topic, r, code)
+			}
+		}
+		for i := range anHour {
+			want(fmt.Sprint("address ", i), "ann", fmt.Sprint("made ", i), wirev1.Code_CODE_OK)
+		}
+		want("", "ann", "one more", wirev1.Code_CODE_RATE_LIMITED)
+		want("another address", "ann", "one more", wirev1.Code_CODE_RATE_LIMITED)
+		want("another address", "ann", "made 3", wirev1.Code_CODE_OK)
+		want("address 1", "bob", "bob's", wirev1.Code_CODE_OK)
+		for i := range 2 * anHour {
+			want("address 1", "", fmt.Sprint("nobody's ", i), wirev1.Code_CODE_OK)
+		}
+		pass(time.Hour / anHour)
+		want("", "ann", "a while later", wirev1.Code_CODE_OK)
 	})
 }
