@@ -30,7 +30,7 @@ func (e *Edge) secure() error {
 		workers = max(cores.Usable()/2, 1)
 	}
 	e.handshakes = handshake.New(handshake.Config{
-		TLS: e.identity.Door(cfg, tierauth.Router, wire.ALPN, records.Prepare), Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,
+		TLS: e.identity.Door(cfg, tierauth.Router, wire.ALPN, records.Prepare), Tier: tierauth.Edge.Name(), Workers: workers, Most: s.TLSHandshakes, Log: e.tel.Log,
 		Post: func(at uint16, event exchange.Event) bool { return e.loops[at].Post(event) },
 	})
 	return nil

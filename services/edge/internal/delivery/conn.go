@@ -215,7 +215,7 @@ func (h *Hub) Resumed(dst []uint32) []uint32 { return h.conns.TakeResumed(dst) }
 func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.conns.Get(slot)) }
 
 // Secured says that the connection has TLS, and that hands are shaken.
-func (h *Hub) Secured(slot uint32) { h.conns.More(h.conns.Get(slot)).Secure = true }
+func (h *Hub) Secured(slot uint32, by exchange.Security) { h.conns.More(h.conns.Get(slot)).Secure = by }
 
 // Sealed says how many bytes of ciphertext wait for the connection's socket. They count as queued:
 // the frames in them have left the queue.

@@ -47,8 +47,8 @@ func (h *Hub) hello(c *state.Conn, body []byte) {
 
 // greet goes on with a Hello of which it is known who says it.
 func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
-	if c.Secure { // nobody asks again
-		h.conns.More(c).Secure = false
+	if c.Secure != exchange.Plain { // nobody asks again
+		h.conns.More(c).Secure = exchange.Plain
 		h.conns.Less(c)
 	}
 	id := h.connID(c)

@@ -21,3 +21,14 @@ type TeamsChanged struct{}
 func (Identified) event()         {}
 func (TeamsChanged) event()       {}
 func (RevocationsChanged) event() {}
+
+// Security is what protects a connection.
+type Security uint8
+
+// Plain is no TLS, TLS that of clients, and TierTLS that between tiers: whoever connected has shown
+// a router's certificate.
+const (
+	Plain Security = iota
+	TLS
+	TierTLS
+)

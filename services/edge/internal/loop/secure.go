@@ -144,7 +144,7 @@ func (l *Loop) shaken(at exchange.Conn) {
 		l.hub.Cut(at.Slot, result.Code, result.Text)
 	default:
 		s.hand, s.conn, s.in = nil, result.Conn, result.Rest
-		l.hub.Secured(at.Slot)
+		l.hub.Secured(at.Slot, result.Security)
 		l.peers.kept += cap(s.in)
 		p.fed = len(s.in) > 0
 	}

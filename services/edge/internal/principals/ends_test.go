@@ -29,7 +29,7 @@ func TestEndsAtOfTimesFarAway(t *testing.T) {
 		var cost walk.Cost
 		table := New(Config{Door: knows{&identity.Principal{User: "ann", Expires: expires}}}, nil, &jobs, &cost,
 			func() (int64, uint64) { return loop, uint64(wall.UnixMicro()) }, func(uint32) string { return "" })
-		if _, wait, why := table.Hello(exchange.Conn{Gen: 1}, &wirev1.Hello{Token: "t", ClientId: "c"}, true); wait || why != nil {
+		if _, wait, why := table.Hello(exchange.Conn{Gen: 1}, &wirev1.Hello{Token: "t", ClientId: "c"}, exchange.TLS); wait || why != nil {
 			t.Fatal(wait, why)
 		}
 		least := int64(math.MaxInt64) // no bound

@@ -69,7 +69,7 @@ type Delivery interface {
 
 // Config of a Table.
 type Config struct {
-	// TicketsByTLS has no ticket be good that comes without TLS.
+	// TicketsByTLS has no ticket be good that comes without the TLS between tiers.
 	TicketsByTLS bool
 	// Redeem reports whether what Hello shows is a ticket that is good, at a Unix time in
 	// microseconds; it must not block. nil: none is.
@@ -180,12 +180,13 @@ func (t *Table) of(slot uint32) *entry {
 var noTokens = code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge checks no tokens (--issuers): token must be empty")
 
 // Hello finds who says Hello: a backend by its ticket, or a client. wait: that is being found out;
-// Greet or Close follow. Else the connection goes on, or is closed with why. secure: it has TLS.
-func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, secure bool) (backend, wait bool, why *code.Error) {
+// Greet or Close follow. Else the connection goes on, or is closed with why. by is what protects
+// it.
+func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, by exchange.Security) (backend, wait bool, why *code.Error) {
 	if len(m.GetTicket()) > 0 {
-		return true, false, t.redeem(m, secure)
+		return true, false, t.redeem(m, by)
 	}
-	if t.cfg.TLSOnly && !secure {
+	if t.cfg.TLSOnly && by == exchange.Plain {
 		return false, false, code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
 	}
 	wait, why = t.client(c, m)
@@ -193,11 +194,11 @@ func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, secure bool) (backend, w
 }
 
 // redeem takes a backend's ticket.
-func (t *Table) redeem(m *wirev1.Hello, secure bool) *code.Error {
+func (t *Table) redeem(m *wirev1.Hello, by exchange.Security) *code.Error {
 	_, now := t.now()
 	switch {
-	case t.cfg.TicketsByTLS && !secure:
-		return code.New(wirev1.Code_CODE_UNAUTHENTICATED, "between tiers there must be TLS: give the router --mesh-cert, or the edge --plain-tiers")
+	case t.cfg.TicketsByTLS && by != exchange.TierTLS:
+		return code.New(wirev1.Code_CODE_UNAUTHENTICATED, "between tiers there must be TLS with certificates of both: give the router --mesh-cert, or the edge --plain-tiers")
 	case t.cfg.Redeem == nil || !t.cfg.Redeem(m.GetTicket(), now):
 		return code.New(wirev1.Code_CODE_UNAUTHENTICATED, "the ticket is not good, or not any more")
 	case m.GetToken() != "":

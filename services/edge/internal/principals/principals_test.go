@@ -49,7 +49,7 @@ func TestWhatAConnectionsPrincipalTakes(t *testing.T) {
 	const n, most = 100_000, 64
 	x := table(users{granted(t, "room/+/chat", "team/{user}/#", "news/#")})
 	for i := range n {
-		if _, _, why := x.Hello(exchange.Conn{Slot: uint32(i)}, &wirev1.Hello{Token: fmt.Sprint("user-", i)}, false); why != nil {
+		if _, _, why := x.Hello(exchange.Conn{Slot: uint32(i)}, &wirev1.Hello{Token: fmt.Sprint("user-", i)}, exchange.Plain); why != nil {
 			t.Fatal(why)
 		}
 	}

@@ -115,7 +115,7 @@ func sweeping(t *testing.T, door Door) *swept {
 // enter has a client come whose token is its user's name.
 func (s *swept) enter(slot uint32, user string) *code.Error {
 	c := exchange.Conn{Slot: slot, Gen: slot + 1}
-	_, wait, why := s.table.Hello(c, &wirev1.Hello{Token: user}, false)
+	_, wait, why := s.table.Hello(c, &wirev1.Hello{Token: user}, exchange.Plain)
 	if why == nil && !wait {
 		s.conns[slot] = c
 	}
@@ -180,7 +180,7 @@ func TestASweepClosesThoseWhoAreRevoked(t *testing.T) {
 func TestATokenThatIsRevokedWhileItIsChecked(t *testing.T) {
 	s := sweeping(t, later{})
 	c := exchange.Conn{Slot: 1, Gen: 1}
-	if _, wait, why := s.table.Hello(c, &wirev1.Hello{Token: "t"}, false); !wait || why != nil {
+	if _, wait, why := s.table.Hello(c, &wirev1.Hello{Token: "t"}, exchange.Plain); !wait || why != nil {
 		t.Fatal(wait, why)
 	}
 	s.conns[1] = c

@@ -75,7 +75,7 @@ func newTeaming(door Door, n int) *teaming {
 
 // enter has a user come, with subscriptions.
 func (x *teaming) enter(t fataler, slot uint32, user string, filters ...string) {
-	if _, _, why := x.table.Hello(exchange.Conn{Slot: slot}, &wirev1.Hello{Token: user}, false); why != nil {
+	if _, _, why := x.table.Hello(exchange.Conn{Slot: slot}, &wirev1.Hello{Token: user}, exchange.Plain); why != nil {
 		t.Fatal(why)
 	}
 	x.filters[slot] = append([]string{}, filters...)
@@ -194,7 +194,7 @@ func TestNobodyComesInWithoutTeams(t *testing.T) {
 	x := newTeaming(users{}, 2)
 	x.enter(t, 0, "ann")
 	x.members.why = code.New(wirev1.Code_CODE_UNAVAILABLE, "not known")
-	if _, _, why := x.table.Hello(exchange.Conn{Slot: 1}, &wirev1.Hello{Token: "bob"}, false); code.Of(why) != wirev1.Code_CODE_UNAVAILABLE {
+	if _, _, why := x.table.Hello(exchange.Conn{Slot: 1}, &wirev1.Hello{Token: "bob"}, exchange.Plain); code.Of(why) != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("%v", why)
 	}
 	x.table.TeamsChanged()

@@ -84,10 +84,10 @@ type ConnMore struct {
 	// when the first bytes came of a frame that has not come whole; 0: there is none
 	Begun int64
 
-	Sealed uint32 // bytes that have left the queue, and wait in ciphertext
-	Secure bool   // the client has TLS
-	HungUp bool   // before it was welcomed: nobody waits for the answer to its Hello
-	Parked bool   // a request of it waits for a permission, and it is not read
+	Sealed uint32            // bytes that have left the queue, and wait in ciphertext
+	Secure exchange.Security // until Hello
+	HungUp bool              // before it was welcomed: nobody waits for the answer to its Hello
+	Parked bool              // a request of it waits for a permission, and it is not read
 }
 
 // NoConnMore is that of connections that have nothing of it.
@@ -147,7 +147,7 @@ func (s *Conns) More(c *Conn) *ConnMore {
 func (s *Conns) Less(c *Conn) {
 	m := c.ConnMore
 	if m != NoConnMore && m.ByID == nil && m.ByTopic == nil && m.Publishes == nil && m.Session == nil && m.Groups == nil && m.Claims == nil && m.Profile == nil && m.AckAt == 0 && m.AckSerial == 0 && m.Turn == 0 && m.Begun == 0 &&
-		m.Sealed == 0 && !m.Secure && !m.HungUp && !m.Parked {
+		m.Sealed == 0 && m.Secure == exchange.Plain && !m.HungUp && !m.Parked {
 		s.Mores.Give(m)
 		c.ConnMore = NoConnMore
 	}

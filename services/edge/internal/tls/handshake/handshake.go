@@ -49,6 +49,8 @@ type Handshake struct {
 type Result struct {
 	// Conn is the connection whose hands are shaken; nil: they are not.
 	Conn *record.Conn
+	// Security is that of Conn.
+	Security exchange.Security
 	// Rest is what the client has sent beyond the handshake.
 	Rest []byte
 	// Code and Text say why hands were not shaken; OK: it was the client's wish.
@@ -73,7 +75,10 @@ func (h *Handshake) run() {
 			p.stats.full.Add(^uint64(0))
 			p.stats.resumed.Add(1)
 		}
-		h.result = &Result{Conn: c}
+		h.result = &Result{Conn: c, Security: exchange.TLS}
+		if p.cfg.Tier != "" && c.State().ServerName == p.cfg.Tier {
+			h.result.Security = exchange.TierTLS
+		}
 		h.tell()
 		return
 	}

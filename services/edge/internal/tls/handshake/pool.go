@@ -25,6 +25,9 @@ import (
 type Config struct {
 	// TLS of the server; what the record layer wants of it New sees to.
 	TLS *tls.Config
+	// Tier is the name that other tiers ask for, whom TLS lets in by their certificates alone; "":
+	// none come.
+	Tier string
 	// Workers is how many handshakes compute at a time.
 	Workers int
 	// Most is how many may be under way, those that compute, that wait for a worker, and that wait
