@@ -145,15 +145,17 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quo
 		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
 	}
 	// The row is made first, so that two attaches of a new session wait for each other. One made
-	// here is over at once.
-	if _, err := tx.Exec(ctx, `
+	// here is over at once. One that is there may be deleted, or adopted, before it is locked.
+	var s *session
+	for s == nil {
+		if _, err := tx.Exec(ctx, `
 		INSERT INTO pushmesh.session (user_id, name, generation, edge, connection_id, attached_at, expires_at, ttl, origin, used)
 		VALUES ($1, $2, 0, '', 0, 0, 0, 0, $3, false) ON CONFLICT DO NOTHING`, req.GetUser(), req.GetName(), req.GetOrigin()); err != nil {
-		return nil, 0, err
-	}
-	s, err := getSession(ctx, tx, req.GetUser(), req.GetName(), "FOR UPDATE")
-	if err != nil {
-		return nil, 0, err
+			return nil, 0, err
+		}
+		if s, err = getSession(ctx, tx, req.GetUser(), req.GetName(), "FOR UPDATE"); err != nil {
+			return nil, 0, err
+		}
 	}
 	// A new session's first generation is the time, so that it is above that of a deleted one of
 	// this name.
