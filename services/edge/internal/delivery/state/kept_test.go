@@ -22,7 +22,7 @@ func fieldsOf(t *testing.T, of any, but []string, look func(name string)) {
 		switch f.Kind() {
 		case reflect.Bool:
 			f.SetBool(true)
-		case reflect.Uint32, reflect.Uint64, reflect.Uint16:
+		case reflect.Uint32, reflect.Uint64, reflect.Uint16, reflect.Uint8:
 			f.SetUint(1)
 		case reflect.Int64, reflect.Int, reflect.Int32:
 			f.SetInt(1)
