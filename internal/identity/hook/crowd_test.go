@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity/caller/callertest"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -14,9 +15,9 @@ import (
 // that answers each question in a quarter of its time is not one that fails.
 func TestACrowdDoesNotOpenTheBreaker(t *testing.T) {
 	const timeout = 800 * time.Millisecond
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 		<-time.NewTimer(timeout / 4).C
-		says(200, ann)(w, r)
+		callertest.Says(200, ann)(w, r)
 	})
 	h := open(t, b, Config{Timeout: timeout, UnderWay: 1})
 	var all sync.WaitGroup

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/caller"
+	"github.com/pushmesh/pushmesh/internal/identity/caller/callertest"
 	"github.com/pushmesh/pushmesh/internal/leaks"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -29,52 +29,19 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// backend answers questions.
-type backend struct {
-	*httptest.Server
-	asked atomic.Int64
-}
-
-func newBackend(t *testing.T, answer http.HandlerFunc) *backend {
+func open(t *testing.T, b *callertest.Backend, cfg Config) *Hook {
 	t.Helper()
-	b := &backend{}
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.asked.Add(1)
-		answer(w, r)
-	}))
-	t.Cleanup(b.Close)
-	return b
-}
-
-// says answers with a status and a body.
-func says(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-func open(t *testing.T, b *backend, cfg Config) *Hook {
-	t.Helper()
-	allow, err := outbound.ParseAllow([]string{"127.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if cfg.URL == "" {
 		cfg.URL = b.URL
 	}
 	if cfg.Guard == nil {
-		cfg.Guard = outbound.New(outbound.Config{Metric: "refused", Allow: allow})
+		cfg.Guard = callertest.Guard(t)
 	}
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := h.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	callertest.Ends(t, h.Stop)
 	return h
 }
 
@@ -97,7 +64,7 @@ func TestWhoTheBackendKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1"}
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var q Question
 		if err := json.Unmarshal(body, &q); err != nil || q != want {
@@ -134,29 +101,29 @@ func TestNobodyComesInByAFault(t *testing.T) {
 		want   wirev1.Code
 		says   string
 	}{
-		"401":              {says(401, ""), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
-		"403 with why":     {says(403, `{"reason": "not paid\n"}`), wirev1.Code_CODE_UNAUTHENTICATED, ": not paid"},
-		"403 with much":    {says(403, `{"reason": "`+strings.Repeat("x", 300)+`"}`), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
-		"500":              {says(500, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"404":              {says(404, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"204":              {says(204, ""), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"401":              {callertest.Says(401, ""), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
+		"403 with why":     {callertest.Says(403, `{"reason": "not paid\n"}`), wirev1.Code_CODE_UNAUTHENTICATED, ": not paid"},
+		"403 with much":    {callertest.Says(403, `{"reason": "`+strings.Repeat("x", 300)+`"}`), wirev1.Code_CODE_UNAUTHENTICATED, "does not let the client in"},
+		"500":              {callertest.Says(500, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"404":              {callertest.Says(404, ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"204":              {callertest.Says(204, ""), wirev1.Code_CODE_UNAVAILABLE, ""},
 		"a redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"garbage":          {says(200, "let him in"), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"half":             {says(200, ann[:len(ann)-1]), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"two objects":      {says(200, ann+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"10 MiB":           {says(200, strings.Repeat(" ", 10<<20)+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"no user":          {says(200, `{"expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a wrong user":     {says(200, `{"sub": "a/b", "expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"no end":           {says(200, `{"sub": "ann"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"two ends":         {says(200, `{"sub": "ann", "exp": 9999999999, "expires_in": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"over":             {says(200, `{"sub": "ann", "exp": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"misspelled":       {says(200, `{"sub": "ann", "expires_in": 60, "pm_subs": []}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a bad filter":     {says(200, `{"sub": "ann", "expires_in": 60, "pm_sub": "a/#/b"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a negative cache": {says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": -1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"garbage":          {callertest.Says(200, "let him in"), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"half":             {callertest.Says(200, ann[:len(ann)-1]), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two objects":      {callertest.Says(200, ann+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"10 MiB":           {callertest.Says(200, strings.Repeat(" ", 10<<20)+ann), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"no user":          {callertest.Says(200, `{"expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a wrong user":     {callertest.Says(200, `{"sub": "a/b", "expires_in": 60}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"no end":           {callertest.Says(200, `{"sub": "ann"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two ends":         {callertest.Says(200, `{"sub": "ann", "exp": 9999999999, "expires_in": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"over":             {callertest.Says(200, `{"sub": "ann", "exp": 1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"misspelled":       {callertest.Says(200, `{"sub": "ann", "expires_in": 60, "pm_subs": []}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a bad filter":     {callertest.Says(200, `{"sub": "ann", "expires_in": 60, "pm_sub": "a/#/b"}`), wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a negative cache": {callertest.Says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": -1}`), wirev1.Code_CODE_UNAVAILABLE, ""},
 		"hangs up":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, wirev1.Code_CODE_UNAVAILABLE, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := open(t, newBackend(t, c.answer), Config{})
+			h := open(t, callertest.New(t, c.answer), Config{})
 			who, err := h.Ask(t.Context(), &Question{Token: "x"})
 			e := code.From(err)
 			if who != nil || e == nil || e.Code != c.want || !strings.Contains(e.Message, c.says) || strings.ContainsAny(e.Message, "\n") {
@@ -168,8 +135,8 @@ func TestNobodyComesInByAFault(t *testing.T) {
 		})
 	}
 	private := outbound.New(outbound.Config{Metric: "refused"})
-	b := newBackend(t, says(200, ann))
-	if who, err := open(t, b, Config{Guard: private}).Ask(t.Context(), &Question{}); who != nil || code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || b.asked.Load() != 0 {
+	b := callertest.New(t, callertest.Says(200, ann))
+	if who, err := open(t, b, Config{Guard: private}).Ask(t.Context(), &Question{}); who != nil || code.Of(err) != wirev1.Code_CODE_UNAVAILABLE || b.Asked.Load() != 0 {
 		t.Errorf("an address that is not listed: %v, %v", who, err)
 	}
 	for _, url := range []string{"", "file:///etc/passwd", "http://u:p@host/", "::"} {
@@ -182,7 +149,7 @@ func TestNobodyComesInByAFault(t *testing.T) {
 // A backend says itself when to come back.
 func TestRetryAfter(t *testing.T) {
 	for said, want := range map[string]time.Duration{"7": 7 * time.Second, "100000": caller.MostRetry, "soon": time.Second} {
-		h := open(t, newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		h := open(t, callertest.New(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", said)
 			w.WriteHeader(http.StatusTooManyRequests)
 		}), Config{})
@@ -194,7 +161,7 @@ func TestRetryAfter(t *testing.T) {
 
 // An answer is used again for as long as it says, for the same question alone.
 func TestAnswersAreUsedAgain(t *testing.T) {
-	b := newBackend(t, says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": 30}`))
+	b := callertest.New(t, callertest.Says(200, `{"sub": "ann", "expires_in": 60, "cache_seconds": 30}`))
 	reg := prometheus.NewRegistry()
 	h := open(t, b, Config{CacheBytes: 10 * (1 << 10), Registry: reg, Tier: "edge"})
 	q := &Question{Token: "x", Client: "phone"}
@@ -241,10 +208,10 @@ pushmesh_edge_connect_hook_asked_total{result="ok"} 51
 func TestABackendThatFails(t *testing.T) {
 	var works atomic.Bool
 	hang, arrived := make(chan struct{}), make(chan struct{}, 1)
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case works.Load():
-			says(200, ann)(w, r)
+			callertest.Says(200, ann)(w, r)
 		case r.URL.Path == "/hangs":
 			arrived <- struct{}{}
 			<-hang
@@ -270,13 +237,13 @@ func TestABackendThatFails(t *testing.T) {
 	}
 
 	h := open(t, b, Config{})
-	before := b.asked.Load()
+	before := b.Asked.Load()
 	for range 2 * caller.FailuresToOpen {
 		if _, err := h.Ask(t.Context(), &Question{}); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Fatal(err)
 		}
 	}
-	if n := b.asked.Load() - before; n != caller.FailuresToOpen || h.Check() == nil {
+	if n := b.Asked.Load() - before; n != caller.FailuresToOpen || h.Check() == nil {
 		t.Errorf("asked %d times, %v", n, h.Check())
 	}
 	works.Store(true)
@@ -297,9 +264,9 @@ func TestABackendThatFails(t *testing.T) {
 // What clients can have a backend answer does not stop the questions of others.
 func TestClientsCanNotOpenTheBreaker(t *testing.T) {
 	var answer atomic.Value
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) { answer.Load().(http.HandlerFunc)(w, r) })
+	b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) { answer.Load().(http.HandlerFunc)(w, r) })
 	h := open(t, b, Config{})
-	for _, a := range []http.HandlerFunc{says(400, ""), says(422, ""), says(200, `{"sub": "a/b"}`), says(403, "")} {
+	for _, a := range []http.HandlerFunc{callertest.Says(400, ""), callertest.Says(422, ""), callertest.Says(200, `{"sub": "a/b"}`), callertest.Says(403, "")} {
 		answer.Store(a)
 		for range 2 * caller.FailuresToOpen {
 			if _, err := h.Ask(t.Context(), &Question{}); err == nil {
@@ -307,7 +274,7 @@ func TestClientsCanNotOpenTheBreaker(t *testing.T) {
 			}
 		}
 	}
-	answer.Store(says(200, ann))
+	answer.Store(callertest.Says(200, ann))
 	if _, err := h.Ask(t.Context(), &Question{}); err != nil {
 		t.Error(err)
 	}

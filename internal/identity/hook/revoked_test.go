@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/internal/identity/caller/callertest"
 )
 
 // A revocation has the time of the stores' database, by which the mesh's clock goes. What the
@@ -20,9 +22,9 @@ func TestAnAnswerIsAsOldAsItsQuestion(t *testing.T) {
 			var mesh atomic.Int64 // Unix s, years behind or ahead of this host's clock
 			mesh.Store(2_000_000_000)
 			revoked := time.Unix(mesh.Load()+1, 0)
-			b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 				now := time.Unix(mesh.Add(2), 0) // meanwhile the user is revoked
-				says(200, `{"sub": "ann", "expires_in": 60`+iat(now)+`}`)(w, r)
+				callertest.Says(200, `{"sub": "ann", "expires_in": 60`+iat(now)+`}`)(w, r)
 			})
 			h := open(t, b, Config{Clock: func(time.Time) time.Time { return time.Unix(mesh.Load(), 0) }})
 			who, err := h.Ask(t.Context(), &Question{Token: "x"})

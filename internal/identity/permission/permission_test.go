@@ -1,16 +1,13 @@
 package permission
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,66 +17,34 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/caller"
+	"github.com/pushmesh/pushmesh/internal/identity/caller/callertest"
 	"github.com/pushmesh/pushmesh/internal/leaks"
-	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// pdp answers questions.
-type pdp struct {
-	*httptest.Server
-	asked atomic.Int64
-}
-
-func newPDP(t *testing.T, answer http.HandlerFunc) *pdp {
+func open(t *testing.T, b *callertest.Backend, cfg Config) *Hook {
 	t.Helper()
-	p := &pdp{}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.asked.Add(1)
-		answer(w, r)
-	}))
-	t.Cleanup(p.Close)
-	return p
-}
-
-func answers(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-func open(t *testing.T, p *pdp, cfg Config) *Hook {
-	t.Helper()
-	allow, err := outbound.ParseAllow([]string{"127.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.URL, cfg.Guard = p.URL+"/access/v1/evaluation", outbound.New(outbound.Config{Metric: "refused", Allow: allow})
+	cfg.URL, cfg.Guard = b.URL+"/access/v1/evaluation", callertest.Guard(t)
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := h.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	callertest.Ends(t, h.Stop)
 	return h
 }
 
 // Questions are those of AuthZEN, in which a filter with wildcards is no topic.
 func TestWhatIsAsked(t *testing.T) {
 	var got string
-	p := newPDP(t, func(w http.ResponseWriter, r *http.Request) {
+	p := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got = r.Method + " " + r.URL.Path + " " + string(body)
 		if r.Header.Get("Content-Type") != "application/json" || r.Header.Get("X-Request-ID") == "" {
 			t.Errorf("headers %v", r.Header)
 		}
-		answers(200, `{"decision": true}`)(w, r)
+		callertest.Says(200, `{"decision": true}`)(w, r)
 	})
 	h := open(t, p, Config{Edge: "e1"})
 	for want, q := range map[string]identity.Question{
@@ -106,33 +71,33 @@ func TestNothingIsGrantedByAFault(t *testing.T) {
 		why     wirev1.Code // OK: an answer
 		reason  string
 	}{
-		"yes":                {answers(200, `{"decision": true}`), true, 0, ""},
-		"yes and more":       {answers(200, `{"decision": true, "context": {"id": "0", "reason_admin": {"en": "x"}, "reason": {"en": "x"}}, "more": [1]}`), true, 0, ""},
-		"yes, no context":    {answers(200, `{"decision": true, "context": null}`), true, 0, ""},
-		"no":                 {answers(200, `{"decision": false}`), false, 0, ""},
-		"no and why":         {answers(200, `{"decision": false, "context": {"reason": "not paid\n"}}`), false, 0, ": not paid"},
-		"no and much":        {answers(200, `{"decision": false, "context": {"reason": "`+strings.Repeat("x", 300)+`"}}`), false, 0, ""},
-		"no decision":        {answers(200, `{}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a text":             {answers(200, `{"decision": "true"}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a number":           {answers(200, `{"decision": 1}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"null":               {answers(200, `{"decision": null}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"in capitals":        {answers(200, `{"Decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"two decisions":      {answers(200, `{"decision": false, "decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"half":               {answers(200, `{"decision": true`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"two answers":        {answers(200, `{"decision": true}{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"garbage":            {answers(200, `yes`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a list":             {answers(200, `[{"decision": true}]`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a context as text":  {answers(200, `{"decision": true, "context": "x"}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a cache of a day":   {answers(200, `{"decision": true, "context": {"cache_seconds": 86400}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a cache below 0":    {answers(200, `{"decision": true, "context": {"cache_seconds": -1}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"a cache as text":    {answers(200, `{"decision": true, "context": {"cache_seconds": "60"}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"10 MiB":             {answers(200, strings.Repeat(" ", 10<<20)+`{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"nested":             {answers(200, `{"decision": true, "context": {"x": `+strings.Repeat("[", 100)+strings.Repeat("]", 100)+`}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"401, about us":      {answers(401, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"403, about us":      {answers(403, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"404":                {answers(404, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"500":                {answers(500, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
-		"204":                {answers(204, ``), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"yes":                {callertest.Says(200, `{"decision": true}`), true, 0, ""},
+		"yes and more":       {callertest.Says(200, `{"decision": true, "context": {"id": "0", "reason_admin": {"en": "x"}, "reason": {"en": "x"}}, "more": [1]}`), true, 0, ""},
+		"yes, no context":    {callertest.Says(200, `{"decision": true, "context": null}`), true, 0, ""},
+		"no":                 {callertest.Says(200, `{"decision": false}`), false, 0, ""},
+		"no and why":         {callertest.Says(200, `{"decision": false, "context": {"reason": "not paid\n"}}`), false, 0, ": not paid"},
+		"no and much":        {callertest.Says(200, `{"decision": false, "context": {"reason": "`+strings.Repeat("x", 300)+`"}}`), false, 0, ""},
+		"no decision":        {callertest.Says(200, `{}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a text":             {callertest.Says(200, `{"decision": "true"}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a number":           {callertest.Says(200, `{"decision": 1}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"null":               {callertest.Says(200, `{"decision": null}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"in capitals":        {callertest.Says(200, `{"Decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two decisions":      {callertest.Says(200, `{"decision": false, "decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"half":               {callertest.Says(200, `{"decision": true`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"two answers":        {callertest.Says(200, `{"decision": true}{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"garbage":            {callertest.Says(200, `yes`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a list":             {callertest.Says(200, `[{"decision": true}]`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a context as text":  {callertest.Says(200, `{"decision": true, "context": "x"}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a cache of a day":   {callertest.Says(200, `{"decision": true, "context": {"cache_seconds": 86400}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a cache below 0":    {callertest.Says(200, `{"decision": true, "context": {"cache_seconds": -1}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"a cache as text":    {callertest.Says(200, `{"decision": true, "context": {"cache_seconds": "60"}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"10 MiB":             {callertest.Says(200, strings.Repeat(" ", 10<<20)+`{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"nested":             {callertest.Says(200, `{"decision": true, "context": {"x": `+strings.Repeat("[", 100)+strings.Repeat("]", 100)+`}}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"401, about us":      {callertest.Says(401, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"403, about us":      {callertest.Says(403, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"404":                {callertest.Says(404, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"500":                {callertest.Says(500, `{"decision": true}`), false, wirev1.Code_CODE_UNAVAILABLE, ""},
+		"204":                {callertest.Says(204, ``), false, wirev1.Code_CODE_UNAVAILABLE, ""},
 		"a redirect":         {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, false, wirev1.Code_CODE_UNAVAILABLE, ""},
 		"a hand that closes": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, wirev1.Code_CODE_UNAVAILABLE, ""},
 		"a hand that hangs":  {func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() }, false, wirev1.Code_CODE_UNAVAILABLE, ""},
@@ -141,7 +106,7 @@ func TestNothingIsGrantedByAFault(t *testing.T) {
 		if strings.HasSuffix(what, "hangs") {
 			timeout = 50 * time.Millisecond
 		}
-		h := open(t, newPDP(t, c.answer), Config{Timeout: timeout})
+		h := open(t, callertest.New(t, c.answer), Config{Timeout: timeout})
 		q := &identity.Question{User: "ann", Filter: "room/1"}
 		got, err := h.Ask(t.Context(), q)
 		var why *code.Error
@@ -170,7 +135,7 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 		`{"decision": false, "context": {"cache_seconds": 0}}`:      Least,
 		`{"decision": true, "context": {"other": "cache_seconds"}}`: DefaultYes,
 	} {
-		p := newPDP(t, answers(200, said))
+		p := callertest.New(t, callertest.Says(200, said))
 		reg := prometheus.NewRegistry()
 		h := open(t, p, Config{CacheBytes: 10 * entryBytes, Registry: reg, Tier: "edge"})
 		q := identity.Question{User: "ann", Client: "phone", Filter: "room/1"}
@@ -194,7 +159,7 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 			t.Errorf("%d results were counted: %v", n, err)
 		}
 	}
-	h := open(t, newPDP(t, answers(200, `{"decision": true}`)), Config{CacheBytes: 10 * entryBytes})
+	h := open(t, callertest.New(t, callertest.Says(200, `{"decision": true}`)), Config{CacheBytes: 10 * entryBytes})
 	q := identity.Question{User: "ann", Client: "phone", Filter: "room/1"}
 	if _, err := h.Ask(t.Context(), &q); err != nil {
 		t.Fatal(err)
@@ -225,14 +190,14 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 
 // A backend that is down is left alone for a while; what comes of it is UNAVAILABLE at once.
 func TestADeadBackendIsLeftAlone(t *testing.T) {
-	p := newPDP(t, answers(500, ""))
+	p := callertest.New(t, callertest.Says(500, ""))
 	h := open(t, p, Config{})
 	for i := range 2 * caller.FailuresToOpen {
 		if _, err := h.Ask(t.Context(), &identity.Question{User: "ann", Filter: fmt.Sprint(i)}); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 			t.Fatal(err)
 		}
 	}
-	if n := p.asked.Load(); n != caller.FailuresToOpen || h.Check() == nil || !strings.Contains(h.Check().Error(), "--permission-hook") {
+	if n := p.Asked.Load(); n != caller.FailuresToOpen || h.Check() == nil || !strings.Contains(h.Check().Error(), "--permission-hook") {
 		t.Errorf("it was asked %d times: %v", n, h.Check())
 	}
 }

@@ -36,8 +36,8 @@ type Delivery interface {
 	Client(slot uint32) (clientID, user string, backend, is bool)
 	// EndSubscription ends the one with an id, alone or in a group, and says so.
 	EndSubscription(c exchange.Conn, id uint32, why wirev1.Code, reason string)
-	// Claims reports whether a connection has a place at a resource, watches it, or asks for it;
-	// TakeBack ends that where end is set, and says so.
+	// Claims reports whether a connection has a place at a resource, watches it, or asks for it.
+	// With end that is ended, and the client told; true: some of it is left to be ended later.
 	Claims(c exchange.Conn, resource string, end bool) bool
 	// Keep charges a connection for so many bytes more that are kept for it.
 	Keep(c exchange.Conn, bytes int)

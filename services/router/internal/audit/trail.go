@@ -48,9 +48,9 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Trail takes records. Nobody waits for their publishing: they are queued, published one after the
-// other in the order in which they came, and again until that succeeds. Beyond the queue they are
-// dropped and counted; the log has them all. It is a lifecycle.Part with a goroutine; Tell may be
+// Trail takes records. They are queued, published one after the other in the order in which they
+// came, and again until that succeeds. Beyond the queue they are dropped and counted; the log has
+// them all. It is a lifecycle.Part with a goroutine; Tell may be
 // called by any.
 type Trail struct {
 	cfg    Config
