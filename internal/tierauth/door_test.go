@@ -73,7 +73,7 @@ func TestADoorForClientsAndATier(t *testing.T) {
 		{"a router", edge.Door(public, Router, "x", prepare), knock(m.node(Router)), ""},
 		{"a client", edge.Door(public, Router, "x", prepare), as(old), ""},
 		{"a router, where there are no clients with TLS", edge.Door(nil, Router, "x", prepare), knock(m.node(Router)), ""},
-		{"a client there", edge.Door(nil, Router, "x", prepare), as(&tls.Config{ServerName: "127.0.0.1"}), "for tiers of the mesh alone"},
+		{"a client there", edge.Door(nil, Router, "x", prepare), as(&tls.Config{ServerName: "127.0.0.1"}), "unrecognized name"},
 		{"a store", edge.Door(public, Router, "x", prepare), knock(m.node(Store)), "not that of a router"},
 		{"another mesh's router", edge.Door(public, Router, "x", prepare), knock(other.node(Router)), "certificate"},
 		{"a client that asks for the tier", edge.Door(public, Router, "x", prepare), as(&tls.Config{ServerName: Edge.Name()}), "didn't provide a certificate"},

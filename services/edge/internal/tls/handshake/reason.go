@@ -16,6 +16,7 @@ const (
 	alertInsufficientSecurity  = 71
 	alertInternalError         = 80
 	alertInappropriateFallback = 86
+	alertUnrecognizedName      = 112
 	alertNoApplicationProtocol = 120
 )
 
@@ -57,7 +58,7 @@ func reason(err error, sent []byte) (why wirev1.Code, text string) {
 		return wirev1.Code_CODE_OK, err.Error()
 	}
 	switch alertIn(sent) {
-	case alertHandshakeFailure, alertProtocolVersion, alertInsufficientSecurity, alertInappropriateFallback, alertNoApplicationProtocol:
+	case alertHandshakeFailure, alertProtocolVersion, alertInsufficientSecurity, alertInappropriateFallback, alertUnrecognizedName, alertNoApplicationProtocol:
 		return wirev1.Code_CODE_UNSUPPORTED, err.Error()
 	}
 	return wirev1.Code_CODE_BAD_FRAME, err.Error()
