@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -9,6 +10,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
 	"github.com/pushmesh/pushmesh/services/store/migrations"
 )
 
@@ -61,4 +63,34 @@ func TestMigrationsUpAndDown(t *testing.T) {
 		}
 		before = after
 	}
+}
+
+// At the second start the current schema is another one where the role is called pushmesh, whose
+// schema the first start made: the steps are found where they were noted, and none is made again.
+// So are those of a database in which such a start failed.
+func TestASecondStartFindsTheSteps(t *testing.T) {
+	t.Parallel()
+	owner := pgtest.URL(t)
+	role := pgtest.Another(t, owner)
+	path := func(url string) string {
+		if strings.Contains(url, "?") {
+			return url + "&search_path=pushmesh,public"
+		}
+		return url + "?search_path=pushmesh,public"
+	}
+	for _, both := range []Config{{URL: role, OwnerURL: path(owner)}, {URL: path(role), OwnerURL: path(owner)}, {URL: role, OwnerURL: owner}} {
+		both.Patience = backendtest.Patience
+		for range 2 {
+			need(t, Migrate(t.Context(), both))
+		}
+		open(t, both.URL)
+	}
+	conn, err := pgx.Connect(t.Context(), owner)
+	need(t, err)
+	defer func() { need(t, conn.Close(t.Context())) }()
+	_, err = conn.Exec(t.Context(), `CREATE TABLE pushmesh.pushmesh_migration (LIKE public.pushmesh_migration INCLUDING ALL);
+		INSERT INTO pushmesh.pushmesh_migration (id, version_id, is_applied) VALUES (1, 0, true)`)
+	need(t, err)
+	need(t, Migrate(t.Context(), Config{URL: path(role), OwnerURL: path(owner), Patience: backendtest.Patience}))
+	open(t, path(role))
 }

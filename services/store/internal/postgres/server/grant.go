@@ -88,15 +88,17 @@ func (s *Server) schema(ctx context.Context) (*schema, error) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	h := &schema{}
-	var readable bool
+	table, readable, err := findSteps(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
 	if err := conn.QueryRow(ctx, `
-		SELECT current_user, coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pushmesh'), has_database_privilege(current_database(), 'CREATE')),
-			coalesce(has_table_privilege(to_regclass('pushmesh_migration'), 'SELECT'), false)`).Scan(&h.role, &h.may, &readable); err != nil {
+		SELECT current_user, coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pushmesh'), has_database_privilege(current_database(), 'CREATE'))`).Scan(&h.role, &h.may); err != nil {
 		return nil, fmt.Errorf("postgres: look at the schema: %w", err)
 	}
 	var done []int64
 	if readable {
-		rows, err := conn.Query(ctx, `SELECT version_id FROM pushmesh_migration WHERE is_applied`)
+		rows, err := conn.Query(ctx, "SELECT version_id FROM "+table+" WHERE is_applied")
 		if err == nil {
 			done, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}
@@ -104,15 +106,15 @@ func (s *Server) schema(ctx context.Context) (*schema, error) {
 			return nil, fmt.Errorf("postgres: look at the schema: %w", err)
 		}
 	}
-	steps, err := wanted()
+	all, err := wanted()
 	if err != nil {
 		return nil, err
 	}
-	h.missing = slices.DeleteFunc(steps, func(v int64) bool { return slices.Contains(done, v) })
+	h.missing = slices.DeleteFunc(all, func(v int64) bool { return slices.Contains(done, v) })
 	if len(h.missing) > 0 || h.may {
 		return h, nil
 	}
-	rows, err := conn.Query(ctx, grants, h.role)
+	rows, err := conn.Query(ctx, grants, h.role, table)
 	if err == nil {
 		h.lacks, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
@@ -146,8 +148,8 @@ const grantLock = migrationLock + 1
 const grants = `
 	WITH r AS (SELECT oid, quote_ident(rolname) AS name FROM pg_roles WHERE rolname = $1)
 	SELECT format('GRANT USAGE ON SCHEMA pushmesh TO %s', r.name) FROM r WHERE NOT has_schema_privilege(r.oid, 'pushmesh', 'USAGE')
-	UNION ALL SELECT format('GRANT SELECT ON %s TO %s', to_regclass('pushmesh_migration'), r.name) FROM r
-		WHERE NOT has_table_privilege(r.oid, to_regclass('pushmesh_migration'), 'SELECT')
+	UNION ALL SELECT format('GRANT SELECT ON %s TO %s', to_regclass($2), r.name) FROM r
+		WHERE NOT has_table_privilege(r.oid, to_regclass($2), 'SELECT')
 	UNION ALL SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE%s ON %s TO %s', t.truncate, c.oid::regclass, r.name)
 		FROM r, pg_class AS c, LATERAL (SELECT CASE WHEN c.relname ~ '^outbox_(tick_)?[0-9]+$' THEN ', TRUNCATE' ELSE '' END AS truncate) AS t
 		WHERE c.relnamespace = 'pushmesh'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
@@ -169,11 +171,15 @@ func grant(ctx context.Context, owner *pgx.ConnConfig, role string) (err error) 
 		return fmt.Errorf("postgres: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
+	table, _, err := findSteps(ctx, conn)
+	if err != nil {
+		return err
+	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(grantLock)); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, grants, role)
+		rows, err := tx.Query(ctx, grants, role, table)
 		if err != nil {
 			return err
 		}

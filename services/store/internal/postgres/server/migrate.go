@@ -28,8 +28,12 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err er
 	if err != nil {
 		return fmt.Errorf("postgres: migrations: %w", err)
 	}
+	table, err := tableOfSteps(ctx, cfg)
+	if err != nil {
+		return err
+	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.Files,
-		goose.WithSessionLocker(locker), goose.WithTableName("pushmesh_migration"), goose.WithDisableGlobalRegistry(true))
+		goose.WithSessionLocker(locker), goose.WithTableName(table), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("postgres: migrations: %w", err)
 	}
@@ -41,4 +45,59 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err er
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
 	return nil
+}
+
+// steps is the name of the table of the steps that were made. It lies in whatever schema was the
+// current one when it was made.
+const steps = "pushmesh_migration"
+
+// tableOfSteps names the table of steps with its schema: the current schema can be another one than
+// at the first start, as the schema pushmesh comes first for a role of that name once it is there.
+func tableOfSteps(ctx context.Context, cfg *pgx.ConnConfig) (string, error) {
+	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+	if err != nil {
+		return "", fmt.Errorf("postgres: migrations: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	table, _, err := findSteps(ctx, conn)
+	return table, err
+}
+
+// findSteps returns the table of steps, or where it is to be, and whether the role of conn may read
+// it. Of several the one counts that has most steps: the others were begun where it was not found.
+func findSteps(ctx context.Context, conn *pgx.Conn) (table string, readable bool, err error) {
+	rows, err := conn.Query(ctx, `
+		SELECT quote_ident(n.nspname), has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relname = $1 AND c.relkind = 'r' ORDER BY n.nspname`, steps)
+	if err != nil {
+		return "", false, fmt.Errorf("postgres: look for the table of steps: %w", err)
+	}
+	type place struct {
+		Schema   string
+		Readable bool
+	}
+	places, err := pgx.CollectRows(rows, pgx.RowToStructByPos[place])
+	if err != nil {
+		return "", false, fmt.Errorf("postgres: look for the table of steps: %w", err)
+	}
+	most := int64(-1)
+	for _, p := range places {
+		name := p.Schema + "." + steps
+		last := int64(-1)
+		if p.Readable {
+			if err := conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+name).Scan(&last); err != nil {
+				return "", false, fmt.Errorf("postgres: look at the table of steps: %w", err)
+			}
+		}
+		if table == "" || last > most {
+			table, readable, most = name, p.Readable, last
+		}
+	}
+	if table != "" {
+		return table, readable, nil
+	}
+	if err := conn.QueryRow(ctx, "SELECT quote_ident(coalesce(current_schema(), 'public'))").Scan(&table); err != nil {
+		return "", false, fmt.Errorf("postgres: look for the current schema: %w", err)
+	}
+	return table + "." + steps, false, nil
 }
