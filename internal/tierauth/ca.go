@@ -104,7 +104,8 @@ func parseKey(file []byte) (*ecdsa.PrivateKey, error) {
 
 // Wanted is a certificate to be made. Of Tier, Server and Client one is set.
 type Wanted struct {
-	// Tier is that of a node, which ID names, for its calls and for who calls it.
+	// Tier is that of a node, which ID names, for its calls and for who calls it. A server may have
+	// an ID as well, which names its files.
 	Tier Tier
 	ID   string
 	// Server has the certificate show hosts to the world: of an edge's or a router's public port.
@@ -154,7 +155,7 @@ func (w Wanted) Check() error {
 // Name is what the certificate's files are called, without .pem and .key.
 func (w Wanted) Name() string {
 	switch {
-	case w.Tier != "":
+	case w.ID != "":
 		return w.ID
 	case w.Client != "":
 		return w.Client
@@ -202,13 +203,6 @@ func (ca *CA) Issue(w Wanted, folder string, force bool) error {
 	}
 	file := filepath.Join(folder, w.Name())
 	return write(of, ca.cert, private, ca.key, file+".pem", file+".key", force)
-}
-
-// Lasts reports whether there is a good certificate of what is wanted, with more than a third of
-// its days left, that the CA of a file has signed.
-func Lasts(cert, key, ca string, w Wanted) bool {
-	i, err := Open(Config{Flags: Flags{MeshCert: cert, MeshKey: key, MeshCA: ca}, Tier: w.Tier})
-	return err == nil && time.Until(i.Expires()) > time.Duration(w.Days)*24*time.Hour/3
 }
 
 func template(name string, days int) (*x509.Certificate, error) {

@@ -2,6 +2,8 @@ package ca
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,7 +87,7 @@ func TestWhatIsMissingIsMade(t *testing.T) {
 	if read("store-1/store-1.pem") == second || read("store-1/ca.pem") == ca {
 		t.Error("a new CA leaves the old certificates")
 	}
-	for _, node := range []string{"store", "king=a", "store=../a", "store=ca", "store="} {
+	for _, node := range []string{"store", "king=a", "store=../a", "store=ca", "store=", "server=", "nats=n@", "server=db@db,"} {
 		if err := run(1, node); err == nil || cmdline.ExitCode(err) != 2 {
 			t.Errorf("%s: %v", node, err)
 		}
@@ -96,5 +98,38 @@ func TestWhatIsMissingIsMade(t *testing.T) {
 	}
 	if err := (&Mesh{Dir: dir, Node: []string{"store=a"}, Owner: "me", Days: 1}).Run(cmdline.IO{}); err == nil || !strings.Contains(err.Error(), "UID:GID") {
 		t.Errorf("owner: %v", err)
+	}
+}
+
+// A server that is no node has a certificate for its hosts, and is no tier; another host is another
+// certificate.
+func TestServersHaveHosts(t *testing.T) {
+	dir := t.TempDir()
+	leaf := func(nodes ...string) *x509.Certificate {
+		t.Helper()
+		if err := (&Mesh{Dir: dir, Node: nodes, Days: 30}).Run(cmdline.IO{Out: &bytes.Buffer{}}); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "db", "db.pem"), filepath.Join(dir, "db", "db.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	first := leaf("server=db")
+	if first.VerifyHostname("db") != nil || len(first.DNSNames) != 1 {
+		t.Errorf("names: %v", first.DNSNames)
+	}
+	if again := leaf("server=db"); !again.Equal(first) {
+		t.Error("what was good is made anew")
+	}
+	second := leaf("server=db@db,127.0.0.1")
+	if second.Equal(first) || second.VerifyHostname("127.0.0.1") != nil || second.VerifyHostname("db") != nil {
+		t.Errorf("names: %v %v", second.DNSNames, second.IPAddresses)
+	}
+	// the certificate of another kind of the same name is no such one
+	third := leaf("nats=db@db,127.0.0.1")
+	if third.VerifyHostname(tierauth.NATS.Name()) != nil {
+		t.Errorf("names: %v", third.DNSNames)
 	}
 }

@@ -13,10 +13,13 @@ import (
 	"github.com/pushmesh/pushmesh/internal/tierauth"
 )
 
+// server is the word for a certificate of a server that is no node of the mesh.
+const server = "server"
+
 // Mesh is the command pushmesh ca mesh.
 type Mesh struct {
 	Dir   string   `arg:"" placeholder:"DIR" help:"Folder: the CA is in its folder ca, and each node's files are in a folder of its id."`
-	Node  []string `arg:"" placeholder:"TIER=ID" help:"Nodes, such as store=store-1 or nats=nats."`
+	Node  []string `arg:"" placeholder:"TIER=ID[@HOST,HOST]" help:"Nodes, such as store=store-1 or nats=nats@nats-1,nats-2, and servers that are no node, such as server=postgres; these are reached by their id where no host is named."`
 	Owner string   `placeholder:"UID:GID" help:"Whose the nodes' files become; needs the rights of root."`
 	Days  int      `default:"365" help:"How long new certificates are good. Those with less than a third of that left are made anew."`
 }
@@ -54,7 +57,7 @@ func (c *Mesh) run(stdio cmdline.IO) error {
 	}
 	for _, w := range nodes {
 		at := filepath.Join(c.Dir, w.ID)
-		file := filepath.Join(at, w.ID)
+		file := filepath.Join(at, w.Name())
 		if !tierauth.Lasts(file+".pem", file+".key", filepath.Join(folder, tierauth.CACert), w) {
 			if err := authority.Issue(w, at, true); err != nil {
 				return err
@@ -81,11 +84,24 @@ func (c *Mesh) run(stdio cmdline.IO) error {
 
 func (c *Mesh) nodes() (all []tierauth.Wanted, err error) {
 	for _, node := range c.Node {
-		tier, id, ok := strings.Cut(node, "=")
-		if !ok || !slices.Contains(tierauth.Tiers(), tierauth.Tier(tier)) {
-			return nil, cmdline.Usage("%q must be TIER=ID, and TIER one of %v", node, tierauth.Tiers())
+		tier, name, ok := strings.Cut(node, "=")
+		if !ok || tier != server && !slices.Contains(tierauth.Tiers(), tierauth.Tier(tier)) {
+			return nil, cmdline.Usage("%q must be TIER=ID or TIER=ID@HOST,HOST, and TIER one of %v or %s", node, tierauth.Tiers(), server)
 		}
+		id, hosts, named := strings.Cut(name, "@")
 		w := tierauth.Wanted{Tier: tierauth.Tier(tier), ID: id, Days: c.Days}
+		if named {
+			w.Hosts = strings.Split(hosts, ",")
+		}
+		if tier == server {
+			w.Tier, w.Server = "", true
+			if !named {
+				w.Hosts = []string{id}
+			}
+		}
+		if slices.Contains(w.Hosts, "") {
+			return nil, cmdline.Usage("%q: a host has no name", node)
+		}
 		if err := w.Check(); err != nil {
 			return nil, cmdline.Usage("%s: %w", node, err)
 		}
