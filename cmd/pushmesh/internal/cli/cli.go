@@ -29,10 +29,13 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/subscribe"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/teams"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/tiers"
 	"github.com/pushmesh/pushmesh/internal/settings"
 )
 
 const description = `Deliver messages from backends to very many connected clients.
+
+"pushmesh store", "router", "edge" and "compute" run one node of a tier; each has a --help of its own.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout (sub --count not reached within --timeout),
 4 the claim is not held (claim).
@@ -74,6 +77,12 @@ type grammar struct {
 
 // Main runs the command that args name and returns the exit code of the process.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	if len(args) > 0 {
+		// It has signals, flags and an environment of its own.
+		if node := tiers.Named(args[0]); node != nil {
+			return node(ctx, args[1:])
+		}
+	}
 	err := run(ctx, args, cmdline.IO{In: in, Out: out, Err: errOut})
 	if err != nil && !errors.Is(err, settings.ErrHelp) && !errors.Is(err, cmdline.ErrReported) {
 		fmt.Fprintln(errOut, "pushmesh: "+cmdline.Explain(err))

@@ -2,43 +2,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"runtime"
 
-	"github.com/pushmesh/pushmesh/internal/ballast"
-	"github.com/pushmesh/pushmesh/internal/cores"
-	"github.com/pushmesh/pushmesh/internal/health"
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
-	"github.com/pushmesh/pushmesh/internal/settings"
-	"github.com/pushmesh/pushmesh/services/compute"
+	"github.com/pushmesh/pushmesh/services/compute/command"
 )
 
 func main() {
-	err := run(context.Background(), os.Args[1:])
-	if err != nil && !errors.Is(err, settings.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "compute:", err)
-	}
-	os.Exit(settings.ExitCode(err))
-}
-
-func run(ctx context.Context, args []string) error {
-	if asked, err := health.Command(ctx, args); asked {
-		return err
-	}
-	var s compute.Settings
-	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
-		return err
-	}
-	s.Workers = cmp.Or(s.Workers, cores.Usable())
-	cores.Spare(s.Workers)
-	c, err := compute.New(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer runtime.KeepAlive(ballast.New(ballast.Size))
-	return lifecycle.Run(ctx, c, s.Grace)
+	os.Exit(command.Main(context.Background(), os.Args[1:]))
 }

@@ -3,40 +3,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"runtime"
 
-	"github.com/pushmesh/pushmesh/internal/ballast"
-	"github.com/pushmesh/pushmesh/internal/cores"
-	"github.com/pushmesh/pushmesh/internal/health"
-	"github.com/pushmesh/pushmesh/internal/lifecycle"
-	"github.com/pushmesh/pushmesh/internal/settings"
-	"github.com/pushmesh/pushmesh/services/router"
+	"github.com/pushmesh/pushmesh/services/router/command"
 )
 
 func main() {
-	err := run(context.Background(), os.Args[1:])
-	if err != nil && !errors.Is(err, settings.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "router:", err)
-	}
-	os.Exit(settings.ExitCode(err))
-}
-
-func run(ctx context.Context, args []string) error {
-	if asked, err := health.Command(ctx, args); asked {
-		return err
-	}
-	var s router.Settings
-	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
-		return err
-	}
-	cores.Spare(cores.Usable()) // callers may make every core busy
-	r, err := router.New(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer runtime.KeepAlive(ballast.New(ballast.Size))
-	return lifecycle.Run(ctx, r, s.Grace)
+	os.Exit(command.Main(context.Background(), os.Args[1:]))
 }

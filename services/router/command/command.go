@@ -1,0 +1,44 @@
+// Package command is the command that runs a router; with the arguments `health URL` it says how one is.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/pushmesh/pushmesh/internal/ballast"
+	"github.com/pushmesh/pushmesh/internal/cores"
+	"github.com/pushmesh/pushmesh/internal/health"
+	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/services/router"
+)
+
+// Main runs the node that args describe until it is told to stop, and returns the exit code of the
+// process.
+func Main(ctx context.Context, args []string) int {
+	err := run(ctx, args)
+	if err != nil && !errors.Is(err, settings.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "router:", err)
+	}
+	return settings.ExitCode(err)
+}
+
+func run(ctx context.Context, args []string) error {
+	if asked, err := health.Command(ctx, args); asked {
+		return err
+	}
+	var s router.Settings
+	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
+		return err
+	}
+	cores.Spare(cores.Usable()) // callers may make every core busy
+	r, err := router.New(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(ballast.New(ballast.Size))
+	return lifecycle.Run(ctx, r, s.Grace)
+}
