@@ -19,7 +19,7 @@ build: ## build every binary into bin/
 
 .PHONY: images-bin
 images-bin:
-	@$(MAKE) --no-print-directory build BUILD="CGO_ENABLED=0 go build -trimpath"
+	@$(MAKE) --no-print-directory pushmesh BUILD="CGO_ENABLED=0 go build -trimpath"
 	GOWORK=off CGO_ENABLED=0 go build -C tools/nats-server -trimpath -o $(abspath $(BIN))/nats-server github.com/nats-io/nats-server/v2
 
 .PHONY: pushmesh

@@ -16,9 +16,9 @@ type Doctor struct {
 	NoProbe  bool          `help:"Don't publish the probe messages."`
 	Skew     time.Duration `default:"500ms" placeholder:"D" help:"How far apart clocks may be without a warning (${default}); above 5s is a failure."`
 	Patience time.Duration `default:"5s" placeholder:"D" help:"How long to wait for each node's answer and each probe message (${default})."`
-	MeshCert string        `name:"mesh-cert" placeholder:"FILE" help:"Certificate of an operator (pushmesh ca issue --tier operator), shown to stores and compute nodes, where these have certificates (PEM)."`
-	MeshKey  string        `name:"mesh-key" placeholder:"FILE" help:"Key of --mesh-cert (PEM)."`
-	MeshCA   string        `name:"mesh-ca" placeholder:"FILE" help:"CA of the mesh (PEM)."`
+	MeshCert string        `name:"mesh-cert" env:"PUSHMESH_MESH_CERT" placeholder:"FILE" help:"Certificate of an operator (pushmesh ca issue --tier operator), shown to stores and compute nodes, where these have certificates (PEM)."`
+	MeshKey  string        `name:"mesh-key" env:"PUSHMESH_MESH_KEY" placeholder:"FILE" help:"Key of --mesh-cert (PEM)."`
+	MeshCA   string        `name:"mesh-ca" env:"PUSHMESH_MESH_CA" placeholder:"FILE" help:"CA of the mesh (PEM)."`
 	cmdline.RouterFlag
 	cmdline.TokenFlag
 }
