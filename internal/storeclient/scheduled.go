@@ -9,12 +9,13 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// CancelScheduled asks every owner: the one of the message's shard cancels it. nil: it will not be
-// delivered. CONFLICT: it was already. NOT_FOUND: no store knows it. UNAVAILABLE, retryable: its
-// shard has no owner now.
-func (c *Client) CancelScheduled(ctx context.Context, messageID []byte) error {
+// CancelScheduled asks every owner: the one of the message's shard cancels it. filters match the
+// topics that the caller may withdraw from; nil: all. nil: it will not be delivered. CONFLICT: it
+// was already. NOT_FOUND: no store knows it, or its topic is another one. UNAVAILABLE, retryable:
+// its shard has no owner now.
+func (c *Client) CancelScheduled(ctx context.Context, messageID []byte, filters []string) error {
 	resps, err := everywhere(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceCancelScheduledResponse, error) {
-		return stub.CancelScheduled(ctx, &meshv1.StoreServiceCancelScheduledRequest{MessageId: messageID})
+		return stub.CancelScheduled(ctx, &meshv1.StoreServiceCancelScheduledRequest{MessageId: messageID, Restricted: filters != nil, Filters: filters})
 	})
 	if err != nil {
 		return err
@@ -34,5 +35,5 @@ func (c *Client) CancelScheduled(ctx context.Context, messageID []byte) error {
 		c.Refresh()
 		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "the message's shard has no owner now")
 	}
-	return code.New(wirev1.Code_CODE_NOT_FOUND, "no scheduled message has this id")
+	return code.New(wirev1.Code_CODE_NOT_FOUND, "no scheduled message that you may withdraw has this id")
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/code"
@@ -34,6 +35,7 @@ func TestBackendsHaveRoles(t *testing.T) {
 	admin, _ := key("admin", "operator")
 	consumer, consumerID := key("consumer", "consumer:room/mine/#")
 	publisher, _ := key("publisher", "publisher:room/mine/#")
+	stranger, _ := key("stranger", "publisher:room/other/#", "consumer:#")
 	m := harness.Start(t, harness.Options{Key: admin, Change: func(s *inprocess.Settings) {
 		s.Routers[0].Open, s.Routers[0].Backends = false, path
 	}})
@@ -64,6 +66,24 @@ func TestBackendsHaveRoles(t *testing.T) {
 	}
 	if got := string(s.Message().GetPayload()); got != "hello" {
 		t.Errorf("the message is %q", got)
+	}
+	// Who may not publish to a topic withdraws nothing of it either, and learns nothing of it.
+	later, err := send.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "room/mine/1", DeliverAt: timestamppb.New(time.Now().Add(time.Hour))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	withdraw := func(by string) wirev1.Code {
+		_, err := pushmeshv1.NewPublishServiceClient(as(by)).CancelScheduled(t.Context(), &pushmeshv1.CancelScheduledRequest{MessageId: later.GetMessageId()})
+		return code.Of(err)
+	}
+	if got := withdraw(stranger); got != wirev1.Code_CODE_NOT_FOUND {
+		t.Errorf("another publisher withdraws: %v", got)
+	}
+	if got := withdraw(consumer); got != wirev1.Code_CODE_FORBIDDEN {
+		t.Errorf("a consumer withdraws: %v", got)
+	}
+	if got := withdraw(publisher); got != wirev1.Code_CODE_OK {
+		t.Errorf("the publisher itself: %v", got)
 	}
 	if _, err := pushmeshv1.NewMeshServiceClient(as(publisher)).Nodes(t.Context(), &pushmeshv1.MeshServiceNodesRequest{}); code.Of(err) != wirev1.Code_CODE_FORBIDDEN {
 		t.Errorf("a publisher lists nodes: %v", err)

@@ -141,6 +141,19 @@ func (i *Identity) May(kind Kind, filter string) bool {
 	return cover.Whole()
 }
 
+// Filters are those of its roles of a kind; all: it has everything, as an operator.
+func (i *Identity) Filters(kind Kind) (filters []string, all bool) {
+	if i.has&Operator != 0 {
+		return nil, true
+	}
+	for n := range i.Roles {
+		if r := &i.Roles[n]; r.Kind == kind {
+			filters = append(filters, r.Filter)
+		}
+	}
+	return filters, false
+}
+
 // By names the roles by which it has one of the kinds any, or the kind part for all filters; it
 // must have that.
 func (i *Identity) By(any, part Kind, filters []string) string {

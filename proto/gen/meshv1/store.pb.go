@@ -3557,8 +3557,11 @@ func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
 }
 
 type StoreServiceCancelScheduledRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MessageId     []byte                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MessageId []byte                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// restricted: messages of topics that none of filters matches are not found.
+	Restricted    bool     `protobuf:"varint,2,opt,name=restricted,proto3" json:"restricted,omitempty"`
+	Filters       []string `protobuf:"bytes,3,rep,name=filters,proto3" json:"filters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3596,6 +3599,20 @@ func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
 func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
 	if x != nil {
 		return x.MessageId
+	}
+	return nil
+}
+
+func (x *StoreServiceCancelScheduledRequest) GetRestricted() bool {
+	if x != nil {
+		return x.Restricted
+	}
+	return false
+}
+
+func (x *StoreServiceCancelScheduledRequest) GetFilters() []string {
+	if x != nil {
+		return x.Filters
 	}
 	return nil
 }
@@ -4654,10 +4671,14 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x19DiscardDeadLettersRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\":\n" +
 	"\x1aDiscardDeadLettersResponse\x12\x1c\n" +
-	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded\"C\n" +
+	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded\"}\n" +
 	"\"StoreServiceCancelScheduledRequest\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x01 \x01(\fR\tmessageId\"y\n" +
+	"message_id\x18\x01 \x01(\fR\tmessageId\x12\x1e\n" +
+	"\n" +
+	"restricted\x18\x02 \x01(\bR\n" +
+	"restricted\x12\x18\n" +
+	"\afilters\x18\x03 \x03(\tR\afilters\"y\n" +
 	"#StoreServiceCancelScheduledResponse\x12*\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +

@@ -104,7 +104,7 @@ var needs = map[string]need{
 	// topics in publish.Publisher
 	"pushmesh.v1.PublishService/Publish":       {part: backends.Publisher},
 	"pushmesh.v1.PublishService/PublishStream": {part: backends.Publisher}, // the same
-	// who knows the message's id has published it
+	// topics in the store, which knows them by the message's id
 	"pushmesh.v1.PublishService/CancelScheduled": {part: backends.Publisher},
 
 	"pushmesh.v1.SubscribeService/Subscribe": {part: backends.Consumer}, // filters in subscribe

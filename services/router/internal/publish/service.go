@@ -27,7 +27,8 @@ type Service struct {
 
 // Schedule is where messages wait for their time (storeclient.Client).
 type Schedule interface {
-	CancelScheduled(ctx context.Context, messageID []byte) error
+	// CancelScheduled withdraws a message of a topic that one of filters matches; nil: of any.
+	CancelScheduled(ctx context.Context, messageID []byte, filters []string) error
 }
 
 // NewService makes the gRPC service of a publisher, whose streams take turns. nil: they don't.
@@ -104,7 +105,13 @@ func (s *Service) CancelScheduled(ctx context.Context, req *pushmeshv1.CancelSch
 	if len(req.GetMessageId()) != messageIDSize {
 		return nil, invalid("message_id has %d bytes, must be %d", len(req.GetMessageId()), messageIDSize)
 	}
-	if err := s.schedule.CancelScheduled(ctx, req.GetMessageId()); err != nil {
+	var filters []string
+	if who := backends.Of(ctx); who != nil {
+		if own, all := who.Who().Filters(backends.Publisher); !all {
+			filters = own
+		}
+	}
+	if err := s.schedule.CancelScheduled(ctx, req.GetMessageId(), filters); err != nil {
 		return nil, code.From(err)
 	}
 	return &pushmeshv1.CancelScheduledResponse{}, nil

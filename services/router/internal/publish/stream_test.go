@@ -55,7 +55,7 @@ func dial(t *testing.T, d *desk) (*Service, pushmeshv1.PublishServiceClient) {
 // calendar has one scheduled message.
 type calendar struct{}
 
-func (calendar) CancelScheduled(_ context.Context, id []byte) error {
+func (calendar) CancelScheduled(_ context.Context, id []byte, _ []string) error {
 	if id[0] != 1 {
 		return code.New(wirev1.Code_CODE_NOT_FOUND, "no such message")
 	}

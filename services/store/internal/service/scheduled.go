@@ -3,8 +3,10 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -24,6 +26,8 @@ func (s *Service) CancelScheduled(ctx context.Context, req *meshv1.StoreServiceC
 		return s.afterSchedule(ctx, id)
 	case err != nil:
 		return nil, s.refused(ctx, "cancel scheduled", err)
+	case req.GetRestricted() && !slices.ContainsFunc(req.GetFilters(), func(filter string) bool { return topic.Match(filter, found.Topic) }):
+		return &meshv1.StoreServiceCancelScheduledResponse{Code: wirev1.Code_CODE_NOT_FOUND}, nil
 	case s.cfg.Log.Owns(found.Shard) != nil:
 		return &meshv1.StoreServiceCancelScheduledResponse{Code: wirev1.Code_CODE_UNAVAILABLE}, nil
 	}
