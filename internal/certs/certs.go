@@ -27,6 +27,9 @@ type Config struct {
 	Pairs []Pair
 	// CA is a file of certificates that sign those of others, read again with the pairs; "": none.
 	CA string
+	// Revoked is a file of lists of certificates that those of CA have revoked, read again with the
+	// pairs; "": none.
+	Revoked string
 	// Accept, if any, says what is wrong with the first certificate, or with it beside the CA's.
 	Accept func(cert *tls.Certificate, ca *x509.CertPool) error
 	// Every is how often the files are looked at.
@@ -119,8 +122,8 @@ type file struct {
 
 // content is that of all files.
 type content struct {
-	pairs []file
-	ca    []byte
+	pairs       []file
+	ca, revoked []byte
 }
 
 // parse makes a set of what the files hold, which must be good.
@@ -130,8 +133,18 @@ func (k *Keeper) parse(c content) (*set, error) {
 		return nil, err
 	}
 	if k.cfg.CA != "" {
-		if s.ca = x509.NewCertPool(); !s.ca.AppendCertsFromPEM(c.ca) {
-			return nil, fmt.Errorf("%s: the file has no certificate in PEM", k.cfg.CA)
+		cas, err := certificates(k.cfg.CA, c.ca)
+		if err != nil {
+			return nil, err
+		}
+		s.ca = x509.NewCertPool()
+		for _, ca := range cas {
+			s.ca.AddCert(ca)
+		}
+		if k.cfg.Revoked != "" {
+			if s.revoked, err = parseLists(k.cfg.Revoked, c.revoked, cas); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if k.cfg.Accept == nil {
@@ -159,11 +172,16 @@ func (k *Keeper) read() (c content, sum [sha256.Size]byte, err error) {
 		add(cert)
 		add(key)
 	}
-	if k.cfg.CA != "" {
-		var err error
-		c.ca, err = os.ReadFile(k.cfg.CA)
-		errs = append(errs, err)
-		add(c.ca)
+	for _, also := range []struct {
+		file string
+		to   *[]byte
+	}{{k.cfg.CA, &c.ca}, {k.cfg.Revoked, &c.revoked}} {
+		if also.file != "" {
+			var err error
+			*also.to, err = os.ReadFile(also.file)
+			errs = append(errs, err)
+			add(*also.to)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return c, sum, fmt.Errorf("certificates: %w", err)
@@ -182,8 +200,8 @@ func (k *Keeper) First() *tls.Certificate { return k.current.Load().all[0] }
 // CA is what signs the certificates of others; nil: no file of them is set.
 func (k *Keeper) CA() *x509.CertPool { return k.current.Load().ca }
 
-// Check reports what an operator has to mend: files that changed and can't be used, or a
-// certificate that is served and has expired.
+// Check reports what an operator has to mend: files that changed and can't be used, a certificate
+// that is served and has expired, or a list of revoked ones that has ended.
 func (k *Keeper) Check() error {
 	if err := k.fault.Load(); err != nil {
 		return fmt.Errorf("the new certificates can't be used, the old ones stay: %w", *err)
@@ -191,7 +209,7 @@ func (k *Keeper) Check() error {
 	if at := k.Expires(); k.now().After(at) {
 		return fmt.Errorf("a certificate expired at %v", at)
 	}
-	return nil
+	return k.current.Load().revoked.stale(k.now())
 }
 
 // Expires is when the first of the certificates does.

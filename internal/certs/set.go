@@ -17,6 +17,7 @@ type set struct {
 	byName  map[string][]*tls.Certificate // lower case, "*.example.org" among them
 	expires time.Time
 	ca      *x509.CertPool
+	revoked lists
 }
 
 func parse(files []file, now time.Time) (*set, error) {

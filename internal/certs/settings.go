@@ -2,11 +2,9 @@ package certs
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +22,10 @@ type Settings struct {
 	Required   bool
 	// ClientCA is a file of certificates that sign those of clients; "": clients need none.
 	ClientCA string
+	// ClientCRL is a file of lists of certificates that those of ClientCA have revoked; "": none.
+	ClientCRL string
+	// Prepare, if any, changes what each connection is taken with.
+	Prepare func(*tls.Config) *tls.Config
 }
 
 var versions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
@@ -36,6 +38,9 @@ func (s Settings) Check() error {
 	}
 	if len(s.Cert) == 0 && (s.Required || s.ClientCA != "") {
 		errs = append(errs, errors.New("--tls-required and --tls-client-ca need --tls-cert"))
+	}
+	if s.ClientCRL != "" && s.ClientCA == "" {
+		errs = append(errs, errors.New("--tls-client-crl needs --tls-client-ca, whose lists it has"))
 	}
 	if versions[s.MinVersion] == 0 {
 		errs = append(errs, fmt.Errorf("--tls-min-version %q must be 1.2 or 1.3", s.MinVersion))
@@ -53,22 +58,26 @@ func (s Settings) Open(log *slog.Logger, protocols ...string) (*Keeper, *tls.Con
 	for i, file := range s.Cert {
 		pairs = append(pairs, Pair{Cert: file, Key: s.Key[i]})
 	}
-	k, err := Open(Config{Pairs: pairs, Every: s.Reload, Log: log})
+	k, err := Open(Config{Pairs: pairs, CA: s.ClientCA, Revoked: s.ClientCRL, Every: s.Reload, Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := &tls.Config{GetCertificate: k.Get, MinVersion: versions[s.MinVersion], NextProtos: protocols}
+	if s.Prepare != nil {
+		cfg = s.Prepare(cfg)
+	}
 	if s.ClientCA == "" {
 		return k, cfg, nil
 	}
-	pem, err := os.ReadFile(s.ClientCA)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--tls-client-ca: %w", err)
-	}
-	if cfg.ClientCAs = x509.NewCertPool(); !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, nil, fmt.Errorf("--tls-client-ca %s: the file has no certificate in PEM", s.ClientCA)
-	}
 	cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	cfg.VerifyConnection = k.Verify
+	// Of each connection by itself: the CA's file is read again.
+	now := cfg.Clone()
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := now.Clone()
+		c.ClientCAs = k.CA()
+		return c, nil
+	}
 	if !s.Required {
 		log.Warn("--tls-client-ca without --tls-required: who connects without TLS needs no certificate")
 	}

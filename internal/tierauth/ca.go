@@ -21,6 +21,7 @@ import (
 const (
 	CACert = "ca.pem"
 	CAKey  = "ca.key"
+	CACRL  = "ca.crl"
 )
 
 // caDays is how long a CA is good for.
@@ -51,7 +52,10 @@ func NewCA(folder string, force bool) (*CA, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	return &CA{of, key}, write(of, of, key, key, filepath.Join(folder, CACert), filepath.Join(folder, CAKey), force)
+	if err := write(of, of, key, key, filepath.Join(folder, CACert), filepath.Join(folder, CAKey), force); err != nil {
+		return nil, err
+	}
+	return OpenCA(folder)
 }
 
 // OpenCA reads the files of NewCA.

@@ -53,7 +53,7 @@ func (i *Identity) Door(public *tls.Config, from Tier, protocol string, prepare 
 				if Of(s.PeerCertificates[0]) != from {
 					return fmt.Errorf("the certificate is not that of a %s: %q", from, s.PeerCertificates[0].DNSNames)
 				}
-				return nil
+				return i.Verify(s)
 			},
 		}), nil
 	}

@@ -41,7 +41,7 @@ func (i *Identity) client(to Tier) *tls.Config {
 			if Of(s.PeerCertificates[0]) != to {
 				return fmt.Errorf("the certificate of who answers is of several tiers: %q", s.PeerCertificates[0].DNSNames)
 			}
-			return nil
+			return i.Verify(s)
 		},
 	}
 }
@@ -51,7 +51,7 @@ func (i *Identity) server() *tls.Config {
 	now := func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return &tls.Config{
 			Certificates: []tls.Certificate{*i.First()}, ClientCAs: i.CA(), ClientAuth: tls.RequireAndVerifyClientCert,
-			MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
+			MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, SessionTicketsDisabled: true, VerifyConnection: i.Verify,
 		}, nil
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetConfigForClient: now}

@@ -38,7 +38,7 @@ func (i *Identity) NATS(url string, f NATSFlags) (options []nats.Option) {
 		options = append(options,
 			// so that no tier hears what others are answered
 			nats.CustomInboxPrefix(inboxes+string(i.tier)),
-			nats.Secure(&tls.Config{ServerName: NATS.Name(), MinVersion: tls.VersionTLS12}),
+			nats.Secure(&tls.Config{ServerName: NATS.Name(), MinVersion: tls.VersionTLS12, VerifyConnection: i.Verify}),
 			nats.ClientTLSConfig(
 				func() (tls.Certificate, error) { return *i.First(), nil },
 				func() (*x509.CertPool, error) { return i.CA(), nil },

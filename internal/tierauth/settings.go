@@ -60,6 +60,7 @@ type Flags struct {
 	MeshCert   string `name:"mesh-cert" help:"PEM file of the certificate that this process shows to the other tiers and to NATS. Files are read again when they change." see:"between-tiers"`
 	MeshKey    string `name:"mesh-key" help:"PEM file of the key of --mesh-cert." see:"between-tiers"`
 	MeshCA     string `name:"mesh-ca" help:"PEM file of the certificates that sign those of all tiers and of NATS." see:"between-tiers"`
+	MeshCRL    string `name:"mesh-crl" help:"PEM file of lists of revoked certificates, each signed by one of --mesh-ca: who shows a certificate that is on them is refused, and everybody whose list has ended." see:"between-tiers"`
 	PlainTiers bool   `name:"plain-tiers" help:"Take connections of other tiers without TLS; without --mesh-cert also make them so. A process starts with --mesh-cert or with this." see:"between-tiers"`
 }
 
@@ -76,6 +77,8 @@ func (f *Flags) CheckTiers() error {
 		return errors.New("nothing would protect what the tiers say to each other: give this process a certificate (--mesh-cert, --mesh-key and --mesh-ca; pushmesh ca makes them), or say that plain text is wanted (--plain-tiers)")
 	case given != 0 && given != 3:
 		return errors.New("--mesh-cert, --mesh-key and --mesh-ca must be given together")
+	case given == 0 && f.MeshCRL != "":
+		return errors.New("--mesh-crl needs --mesh-ca, whose lists it has")
 	}
 	return nil
 }
@@ -104,7 +107,7 @@ func Open(cfg Config) (*Identity, error) {
 	}
 	i := &Identity{tier: cfg.Tier, plain: cfg.PlainTiers, log: cfg.Log, loud: newLoud()}
 	keeper, err := certs.Open(certs.Config{
-		Pairs: []certs.Pair{{Cert: cfg.MeshCert, Key: cfg.MeshKey}}, CA: cfg.MeshCA, Every: cfg.Every, Log: cfg.Log, Accept: i.accept,
+		Pairs: []certs.Pair{{Cert: cfg.MeshCert, Key: cfg.MeshKey}}, CA: cfg.MeshCA, Revoked: cfg.MeshCRL, Every: cfg.Every, Log: cfg.Log, Accept: i.accept,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--mesh-cert: %w", err)

@@ -70,6 +70,7 @@ func TestSettingsSayBothWays(t *testing.T) {
 		"--plain-tiers":           {},
 		"must be given together":  {MeshCert: "a", MeshKey: "b"},
 		"must be given together ": {MeshCA: "a", PlainTiers: true},
+		"--mesh-crl needs":        {MeshCRL: "a", PlainTiers: true},
 	} {
 		if err := f.CheckTiers(); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%+v: %v", f, err)

@@ -63,7 +63,8 @@ type Settings struct {
 	TLSReload             time.Duration `name:"tls-reload" help:"How often the certificate files are read again. Files with a fault change nothing." default:"10s" see:"tls"`
 	TLSMinVersion         string        `name:"tls-min-version" help:"Lowest version of TLS." enum:"1.2,1.3" default:"1.2" see:"tls"`
 	TLSRequired           bool          `name:"tls-required" help:"Refuse clients without TLS (UNSUPPORTED). Routers come for backends that consume as --mesh-cert and --plain-tiers say, with a ticket." see:"tls"`
-	TLSClientCA           string        `name:"tls-client-ca" help:"PEM file of certificates, read at the start: a client with TLS must show a certificate that one of these has signed, or is refused (UNAUTHENTICATED)." see:"tls"`
+	TLSClientCRL          string        `name:"tls-client-crl" help:"PEM file of lists of revoked certificates, each signed by one of --tls-client-ca, read again when it changes: a client whose certificate is on them is refused, and each whose list has ended." see:"tls"`
+	TLSClientCA           string        `name:"tls-client-ca" help:"PEM file of certificates, read again when it changes: a client with TLS must show a certificate that one of these has signed, or is refused (UNAUTHENTICATED)." see:"tls"`
 	TLSWorkers            int           `name:"tls-workers" help:"TLS handshakes that compute at a time; 0: half as many as there are cores, at least one." default:"0" see:"tls"`
 	TLSHandshakes         int           `name:"tls-handshakes" help:"TLS handshakes under way, about 30 KiB each; further ones are refused (OVERLOADED). One whose client is silent for a second makes room, and an address that has the most of them makes room for others." default:"2048" see:"tls"`
 	Issuers               string        `help:"File that lists who signs the tokens of clients (JWT), in YAML or JSON: a Hello must show a token of one of them." see:"identity.md#edges"`

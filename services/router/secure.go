@@ -13,7 +13,7 @@ import (
 )
 
 func (s *Settings) tls() certs.Settings {
-	return certs.Settings{Cert: s.TLSCerts, Key: s.TLSKeys, Reload: s.TLSReload, MinVersion: s.TLSMinVersion, Required: s.TLSRequired, ClientCA: s.TLSClientCA}
+	return certs.Settings{Cert: s.TLSCerts, Key: s.TLSKeys, Reload: s.TLSReload, MinVersion: s.TLSMinVersion, Required: s.TLSRequired, ClientCA: s.TLSClientCA, ClientCRL: s.TLSClientCRL}
 }
 
 // secure makes what TLS needs; nothing where no certificate is set.

@@ -283,7 +283,18 @@ func TestWithOpenSSL(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("there is no openssl")
 	}
-	m := mutual(t, nil)
+	m := secureMesh(t, func(m *secured, s *Settings) {
+		m.issue(t, "revoked", time.Now().Add(time.Hour), "revoked")
+		pair, err := tls.LoadX509KeyPair(m.file("revoked.pem"), m.file("revoked.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := m.ca.Revoked(time.Now().Add(time.Hour), pair.Leaf)
+		if err = errors.Join(err, os.WriteFile(m.file("crl.pem"), list, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s.TLSClientCA, s.TLSClientCRL, s.TLSRequired = m.file("ca.pem"), m.file("crl.pem"), true
+	})
 	m.issue(t, "backend", time.Now().Add(time.Hour), "backend")
 	mine := []string{"-cert", m.file("backend.pem"), "-key", m.file("backend.key")}
 	for name, c := range map[string]struct {
@@ -297,6 +308,7 @@ func TestWithOpenSSL(t *testing.T) {
 		"weak ciphers":          {append([]string{"-tls1_2", "-cipher", "AES128-SHA256:AES256-SHA"}, mine...), "alert handshake failure"},
 		"another name":          {append([]string{"-verify_hostname", "other.example"}, mine...), "ostname mismatch"},
 		"expired":               {append([]string{"-attime", fmt.Sprint(time.Now().Add(2 * time.Hour).Unix())}, mine...), "certificate has expired"},
+		"a revoked certificate": {[]string{"-tls1_2", "-cert", m.file("revoked.pem"), "-key", m.file("revoked.key")}, "alert bad certificate"},
 		"no client certificate": {[]string{"-tls1_2"}, "alert"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

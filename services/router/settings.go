@@ -48,7 +48,8 @@ type Settings struct {
 	TLSReload        time.Duration `name:"tls-reload" help:"How often the certificate files are read again. Files with a fault change nothing." default:"10s" see:"tls-at-routers"`
 	TLSMinVersion    string        `name:"tls-min-version" help:"Lowest version of TLS." enum:"1.2,1.3" default:"1.2" see:"tls-at-routers"`
 	TLSRequired      bool          `name:"tls-required" help:"Refuse backends without TLS (UNSUPPORTED)." see:"tls-at-routers"`
-	TLSClientCA      string        `name:"tls-client-ca" help:"PEM file of certificates, read at the start: a backend with TLS must show a certificate that one of these has signed, or its handshake fails. Its limits go by the name in the certificate. One without TLS needs none: see --tls-required." see:"tls-at-routers"`
+	TLSClientCRL     string        `name:"tls-client-crl" help:"PEM file of lists of revoked certificates, each signed by one of --tls-client-ca, read again when it changes: a backend whose certificate is on them is refused, and each whose list has ended." see:"tls-at-routers"`
+	TLSClientCA      string        `name:"tls-client-ca" help:"PEM file of certificates, read again when it changes: a backend with TLS must show a certificate that one of these has signed, or its handshake fails. Its limits go by the name in the certificate. One without TLS needs none: see --tls-required." see:"tls-at-routers"`
 	Open             bool          `help:"Let everybody who reaches the port of the gRPC API do everything. A router starts with --backends or with this." see:"identity.md#backends"`
 	Backends         string        `help:"YAML or JSON file of the backends that may call this router: how each proves who it is, and what it may do. Read again when it changes." see:"identity.md#backends"`
 	Issuers          string        `help:"YAML or JSON file of who signs tokens (JWT), for the backends that prove themselves by one. Read at the start." see:"identity.md#the-issuers-file"`

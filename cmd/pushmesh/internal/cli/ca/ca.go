@@ -12,9 +12,10 @@ import (
 
 // Command is the command pushmesh ca.
 type Command struct {
-	Init  Init  `cmd:"" help:"Make a CA: a key and a certificate that sign those of the mesh."`
-	Issue Issue `cmd:"" help:"Make the certificate of a node, a public port or a backend."`
-	Mesh  Mesh  `cmd:"" help:"Make what is missing of a CA and of the certificates of several nodes, for containers."`
+	Init   Init   `cmd:"" help:"Make a CA: a key and a certificate that sign those of the mesh."`
+	Issue  Issue  `cmd:"" help:"Make the certificate of a node, a public port or a backend."`
+	Revoke Revoke `cmd:"" help:"Put certificates on the list of those that nobody may use any more."`
+	Mesh   Mesh   `cmd:"" help:"Make what is missing of a CA and of the certificates of several nodes, for containers."`
 }
 
 // Init is the command pushmesh ca init.

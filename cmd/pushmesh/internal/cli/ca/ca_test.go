@@ -44,6 +44,28 @@ func TestTheCommandsMakeWhatATierTakes(t *testing.T) {
 	}
 }
 
+// ca revoke makes the list that tiers read, and says what is wrong with a file.
+func TestRevokeMakesTheList(t *testing.T) {
+	dir := t.TempDir()
+	stdio := cmdline.IO{Out: &bytes.Buffer{}}
+	for _, run := range []interface{ Run(cmdline.IO) error }{
+		&Init{Dir: dir}, &Issue{Dir: dir, Tier: "edge", ID: "e", Days: 3}, &Revoke{Dir: dir, Cert: []string{filepath.Join(dir, "e.pem")}},
+	} {
+		if err := run.Run(stdio); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := os.ReadFile(filepath.Join(dir, tierauth.CACRL))
+	if err != nil || !strings.Contains(string(list), "X509 CRL") {
+		t.Errorf("%s, %v", list, err)
+	}
+	for _, file := range []string{filepath.Join(dir, "e.key"), filepath.Join(dir, "nobody.pem")} {
+		if err := (&Revoke{Dir: dir, Cert: []string{file}}).Run(stdio); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
 // ca mesh makes what is missing and leaves what is good.
 func TestWhatIsMissingIsMade(t *testing.T) {
 	dir := t.TempDir()
