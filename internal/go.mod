@@ -11,7 +11,6 @@ require (
 	github.com/lestrrat-go/jwx/v3 v3.3.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.72.0
 	go.opentelemetry.io/otel v1.47.0
@@ -70,4 +69,6 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 )
 
-replace github.com/pushmesh/pushmesh/proto => ../proto
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ..

@@ -12,7 +12,6 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/pushmesh/pushmesh/cmd/pushmesh v0.0.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	go.opentelemetry.io/proto/otlp v1.11.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
@@ -89,7 +88,6 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/pushmesh/pushmesh/client v0.0.0
 	github.com/pushmesh/pushmesh/internal v0.0.0
 	github.com/pushmesh/pushmesh/services/compute v0.0.0
 	github.com/pushmesh/pushmesh/services/edge v0.0.0
@@ -100,11 +98,7 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace github.com/pushmesh/pushmesh/proto => ../proto
-
 replace github.com/pushmesh/pushmesh/internal => ../internal
-
-replace github.com/pushmesh/pushmesh/client => ../client
 
 replace github.com/pushmesh/pushmesh/services/compute => ../services/compute
 
@@ -118,3 +112,7 @@ replace github.com/pushmesh/pushmesh/cmd/pushmesh => ../cmd/pushmesh
 
 // Asked for by the tests of modernc.org/sqlite alone, and not to be had.
 replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ..

@@ -10,9 +10,7 @@ require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
-	github.com/pushmesh/pushmesh/client v0.0.0
 	github.com/pushmesh/pushmesh/internal v0.0.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	github.com/pushmesh/pushmesh/services/compute v0.0.0
 	github.com/pushmesh/pushmesh/services/edge v0.0.0
 	github.com/pushmesh/pushmesh/services/router v0.0.0
@@ -114,9 +112,7 @@ require (
 )
 
 replace (
-	github.com/pushmesh/pushmesh/client => ../../client
 	github.com/pushmesh/pushmesh/internal => ../../internal
-	github.com/pushmesh/pushmesh/proto => ../../proto
 	github.com/pushmesh/pushmesh/services/compute => ../../services/compute
 	github.com/pushmesh/pushmesh/services/edge => ../../services/edge
 	github.com/pushmesh/pushmesh/services/router => ../../services/router
@@ -125,3 +121,7 @@ replace (
 
 // Asked for by the tests of modernc.org/sqlite alone, and not to be had.
 replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ../..

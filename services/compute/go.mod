@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/pushmesh/pushmesh/internal v0.0.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )
@@ -53,6 +52,8 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 )
 
-replace github.com/pushmesh/pushmesh/proto => ../../proto
-
 replace github.com/pushmesh/pushmesh/internal => ../../internal
+
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ../..

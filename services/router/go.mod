@@ -9,7 +9,6 @@ require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/prometheus/client_golang v1.25.0
 	github.com/pushmesh/pushmesh/internal v0.0.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
 	go.uber.org/goleak v1.3.0
@@ -73,6 +72,8 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 )
 
-replace github.com/pushmesh/pushmesh/proto => ../../proto
-
 replace github.com/pushmesh/pushmesh/internal => ../../internal
+
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ../..

@@ -11,7 +11,6 @@ require (
 	github.com/pressly/goose/v3 v3.28.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/pushmesh/pushmesh/internal v0.0.0
-	github.com/pushmesh/pushmesh/proto v0.0.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
@@ -75,9 +74,11 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/pushmesh/pushmesh/proto => ../../proto
-
 replace github.com/pushmesh/pushmesh/internal => ../../internal
 
 // Asked for by the tests of modernc.org/sqlite alone, and not to be had.
 replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+
+require github.com/pushmesh/pushmesh v0.0.0
+
+replace github.com/pushmesh/pushmesh => ../..

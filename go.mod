@@ -1,9 +1,11 @@
-module github.com/pushmesh/pushmesh/client
+// What programs that use pushmesh get: the Go client and the protocols. Everything else of this repository is a module of its own, which
+// nobody requires from outside.
+module github.com/pushmesh/pushmesh
 
 go 1.26.0
 
 require (
-	github.com/pushmesh/pushmesh/proto v0.0.0
+	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc
 	google.golang.org/grpc v1.85.0
@@ -12,11 +14,7 @@ require (
 )
 
 require (
-	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/pushmesh/pushmesh/proto => ../proto
