@@ -30,6 +30,10 @@ type Config struct {
 	// Revoked is a file of lists of certificates that those of CA have revoked, read again with the
 	// pairs; "": none.
 	Revoked string
+	// Untrusted has connections that are held (Hold) end when who signed their certificate is not
+	// in CA any more. Where it is set, or Revoked is, a change is taken once two looks have seen
+	// it.
+	Untrusted bool
 	// Accept, if any, says what is wrong with the first certificate, or with it beside the CA's.
 	Accept func(cert *tls.Certificate, ca *x509.CertPool) error
 	// Every is how often the files are looked at.
@@ -43,6 +47,9 @@ type Keeper struct {
 	now     func() time.Time
 	current atomic.Pointer[set]
 	seen    [sha256.Size]byte // of the files as they were when they were read last
+	last    [sha256.Size]byte // of the files at the last look
+	live    live
+	ended   atomic.Uint64
 	reloads atomic.Uint64
 	failed  atomic.Uint64
 	fault   atomic.Pointer[error] // of the files as they are now; nil: none
@@ -60,16 +67,28 @@ func Open(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.seen = sum
+	k.seen, k.last = sum, sum
 	k.current.Store(s)
 	return k, nil
 }
+
+// settleEvery is how often files are looked at, at least, of which two looks must see the same: a
+// change is taken within the 2 s that are promised.
+const settleEvery = 750 * time.Millisecond
+
+// settles reports whether a change counts only once two looks have seen it: half of a file would
+// let in whom the rest of it revokes, or end the connections of whose CA is in the rest.
+func (c *Config) settles() bool { return c.Revoked != "" || c.Untrusted }
 
 // Start implements lifecycle.Part.
 func (k *Keeper) Start(context.Context) error {
 	k.group = lifecycle.NewGroup(context.Background())
 	k.group.Go("certificates", func(ctx context.Context) {
-		clock := time.NewTicker(k.cfg.Every)
+		every := k.cfg.Every
+		if k.cfg.settles() {
+			every = min(every, settleEvery)
+		}
+		clock := time.NewTicker(every)
 		defer clock.Stop()
 		for {
 			select {
@@ -87,20 +106,19 @@ func (k *Keeper) Start(context.Context) error {
 func (k *Keeper) Stop(ctx context.Context) error { return k.group.Stop(ctx) }
 
 // look takes what the files hold now, where that is new and good; what is not good is told once,
-// and the certificates stay.
+// and the certificates stay. Connections end whose certificate does not count any more.
 func (k *Keeper) look() {
 	files, sum, err := k.read()
-	if err == nil && sum == k.seen {
+	if err != nil {
+		sum = sha256.Sum256([]byte(err.Error()))
+	}
+	again := sum == k.seen || k.cfg.settles() && sum != k.last
+	if k.last = sum; again {
 		return
 	}
 	var s *set
 	if err == nil {
 		s, err = k.parse(files)
-	} else {
-		sum = sha256.Sum256([]byte(err.Error()))
-		if sum == k.seen {
-			return
-		}
 	}
 	if k.seen = sum; err != nil {
 		k.failed.Add(1)
@@ -112,6 +130,7 @@ func (k *Keeper) look() {
 	k.fault.Store(nil)
 	k.reloads.Add(1)
 	k.cfg.Log.Info("certificates were read again", "names", s.names(), "expires", s.expires)
+	k.settle()
 }
 
 // file is one pair's content.
@@ -137,10 +156,13 @@ func (k *Keeper) parse(c content) (*set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.ca = x509.NewCertPool()
+		s.ca, s.known = x509.NewCertPool(), map[[sha256.Size]byte]struct{}{}
 		for _, ca := range cas {
 			s.ca.AddCert(ca)
+			s.known[sha256.Sum256(ca.Raw)] = struct{}{}
 		}
+		one, other := sha256.Sum256(c.ca), sha256.Sum256(c.revoked)
+		s.trusts = sha256.Sum256(append(one[:], other[:]...))
 		if k.cfg.Revoked != "" {
 			if s.revoked, err = parseLists(k.cfg.Revoked, c.revoked, cas); err != nil {
 				return nil, err
@@ -217,3 +239,6 @@ func (k *Keeper) Expires() time.Time { return k.current.Load().expires }
 
 // Reloads counts how often new certificates were taken, and how often they were not good.
 func (k *Keeper) Reloads() (taken, failed uint64) { return k.reloads.Load(), k.failed.Load() }
+
+// Ended counts the connections that were ended because of their certificate (Hold).
+func (k *Keeper) Ended() uint64 { return k.ended.Load() }

@@ -115,25 +115,40 @@ func certificates(file string, data []byte) (all []*x509.Certificate, err error)
 
 // Verify is for tls.Config.VerifyConnection, beside what TLS itself verifies: it refuses who has a
 // certificate that is revoked. A connection that goes on with an earlier one, of which TLS verifies
-// nothing, is verified against the CA as it is now.
+// nothing, is verified against the CA as it is now. The error is a
+// *tls.CertificateVerificationError.
 func (k *Keeper) Verify(state tls.ConnectionState) error {
-	s := k.current.Load()
-	chains := state.VerifiedChains
+	if err := k.verify(state); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+	}
+	return nil
+}
+
+func (k *Keeper) verify(state tls.ConnectionState) (err error) {
+	s, chains := k.current.Load(), state.VerifiedChains
 	if state.DidResume && s.ca != nil {
 		if len(state.PeerCertificates) == 0 {
 			return errors.New("the earlier connection was without a certificate")
 		}
-		between := x509.NewCertPool()
-		for _, cert := range state.PeerCertificates[1:] {
-			between.AddCert(cert)
-		}
-		var err error
-		chains, err = state.PeerCertificates[0].Verify(x509.VerifyOptions{
-			Roots: s.ca, Intermediates: between, CurrentTime: k.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-		})
-		if err != nil {
+		if chains, err = s.verify(state.PeerCertificates, k.now()); err != nil {
 			return err
 		}
 	}
 	return s.revoked.check(chains, k.now())
+}
+
+// bind has sessions go on only while the files of the CA and of revoked certificates are what they
+// were when they began: others show their certificates again, which may be new ones.
+func (s *set) bind(c, base *tls.Config) {
+	c.WrapSession = func(cs tls.ConnectionState, session *tls.SessionState) ([]byte, error) {
+		session.Extra = append(session.Extra, s.trusts[:])
+		return base.EncryptTicket(cs, session)
+	}
+	c.UnwrapSession = func(ticket []byte, cs tls.ConnectionState) (*tls.SessionState, error) {
+		session, err := base.DecryptTicket(ticket, cs)
+		if err != nil || session == nil || len(session.Extra) == 0 || !bytes.Equal(session.Extra[len(session.Extra)-1], s.trusts[:]) {
+			return nil, err
+		}
+		return session, nil
+	}
 }

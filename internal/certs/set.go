@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -18,6 +19,8 @@ type set struct {
 	expires time.Time
 	ca      *x509.CertPool
 	revoked lists
+	known   map[[sha256.Size]byte]struct{} // the certificates in ca
+	trusts  [sha256.Size]byte              // of the files of ca and revoked
 }
 
 func parse(files []file, now time.Time) (*set, error) {

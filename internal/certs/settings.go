@@ -58,7 +58,7 @@ func (s Settings) Open(log *slog.Logger, protocols ...string) (*Keeper, *tls.Con
 	for i, file := range s.Cert {
 		pairs = append(pairs, Pair{Cert: file, Key: s.Key[i]})
 	}
-	k, err := Open(Config{Pairs: pairs, CA: s.ClientCA, Revoked: s.ClientCRL, Every: s.Reload, Log: log})
+	k, err := Open(Config{Pairs: pairs, CA: s.ClientCA, Revoked: s.ClientCRL, Untrusted: s.ClientCA != "", Every: s.Reload, Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,8 +74,9 @@ func (s Settings) Open(log *slog.Logger, protocols ...string) (*Keeper, *tls.Con
 	// Of each connection by itself: the CA's file is read again.
 	now := cfg.Clone()
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c := now.Clone()
-		c.ClientCAs = k.CA()
+		c, set := now.Clone(), k.current.Load()
+		c.ClientCAs = set.ca
+		set.bind(c, now)
 		return c, nil
 	}
 	if !s.Required {
@@ -86,15 +87,15 @@ func (s Settings) Open(log *slog.Logger, protocols ...string) (*Keeper, *tls.Con
 
 // Register adds the metrics of a tier ("edge", "router").
 func (k *Keeper) Register(tier string, reg prometheus.Registerer) {
-	k.register("pushmesh_"+tier+"_", "tls_certificate_reloads_total", "tls_certificate_expiry_timestamp_seconds", reg)
+	k.register("pushmesh_"+tier+"_", "tls_certificate_reloads_total", "tls_certificate_expiry_timestamp_seconds", "tls_connections_ended_total", reg)
 }
 
 // RegisterMesh adds the same of the certificate that a tier shows to others.
 func (k *Keeper) RegisterMesh(tier string, reg prometheus.Registerer) {
-	k.register("pushmesh_"+tier+"_", "mesh_certificate_reloads_total", "mesh_certificate_expiry_timestamp_seconds", reg)
+	k.register("pushmesh_"+tier+"_", "mesh_certificate_reloads_total", "mesh_certificate_expiry_timestamp_seconds", "mesh_connections_ended_total", reg)
 }
 
-func (k *Keeper) register(prefix, reloads, expiry string, reg prometheus.Registerer) {
+func (k *Keeper) register(prefix, reloads, expiry, ended string, reg prometheus.Registerer) {
 	reload := func(result string, count func() uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: prefix + reloads, ConstLabels: prometheus.Labels{"result": result},
@@ -103,5 +104,7 @@ func (k *Keeper) register(prefix, reloads, expiry string, reg prometheus.Registe
 	}
 	reg.MustRegister(reload("taken", k.reloads.Load), reload("failed", k.failed.Load), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: prefix + expiry, Help: "Unix time at which the first of the certificates expires.",
-	}, func() float64 { return float64(k.Expires().Unix()) }))
+	}, func() float64 { return float64(k.Expires().Unix()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: prefix + ended, Help: "Connections that were ended because their certificate was revoked, or its CA taken out.",
+	}, func() float64 { return float64(k.Ended()) }))
 }

@@ -33,6 +33,9 @@ type TLS struct {
 	// Began, if any, is told of each connection; err is that of Failed. It is called by the
 	// connection's goroutine.
 	Began func(b Beginning, from net.Addr, err error)
+	// Hold, if any, is told of each connection with TLS, which end closes: end does not block.
+	// release is called when the connection is closed.
+	Hold func(s tls.ConnectionState, end func()) (release func())
 }
 
 // Beginning says how a connection began.
@@ -85,8 +88,13 @@ func (d *door) secure(conn *opened) (net.Conn, credentials.AuthInfo, error) {
 	}
 	conn.good = true
 	b := Full
-	if i, ok := info.(credentials.TLSInfo); ok && i.State.DidResume {
-		b = Resumed
+	if i, ok := info.(credentials.TLSInfo); ok {
+		if i.State.DidResume {
+			b = Resumed
+		}
+		if d.tls.Hold != nil {
+			conn.release = d.tls.Hold(i.State, func() { _ = conn.Conn.Close() })
+		}
 	}
 	d.began(b, conn, nil)
 	return secure, info, nil
@@ -110,6 +118,8 @@ type opened struct {
 	net.Conn
 	first []byte
 	good  bool // the connection goes on: set before others have it
+	// release is called when the connection is closed; nil: nothing is.
+	release func()
 }
 
 // Read implements net.Conn.
@@ -128,6 +138,9 @@ func (o *opened) Close() error {
 		if o.SetDeadline(time.Now().Add(lingerTime)) == nil {
 			_, _ = io.CopyN(io.Discard, o.Conn, lingerBytes)
 		}
+	}
+	if o.release != nil {
+		o.release()
 	}
 	return o.Conn.Close()
 }

@@ -16,13 +16,15 @@ func (i *Identity) Strict() bool { return i != nil && !i.plain }
 func (i *Identity) Knock(ctx context.Context, conn net.Conn, to Tier, protocol string) (net.Conn, error) {
 	cfg := i.client(to)
 	cfg.NextProtos = []string{protocol}
-	secure := tls.Client(conn, cfg)
+	under := &held{Conn: conn}
+	secure := tls.Client(under, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		if ctx.Err() == nil {
 			i.loud.tell(i.log, "dial", "a connection to another tier failed", "tier", to, "addr", conn.RemoteAddr(), "error", err)
 		}
 		return nil, err
 	}
+	under.by(i, secure.ConnectionState())
 	return secure, nil
 }
 

@@ -75,11 +75,34 @@ type dial struct {
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (d *dial) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := credentials.NewTLS(d.by.client(d.to)).ClientHandshake(ctx, authority, conn)
+	under := &held{Conn: conn}
+	secure, info, err := credentials.NewTLS(d.by.client(d.to)).ClientHandshake(ctx, authority, under)
 	if err != nil && ctx.Err() == nil {
 		d.by.loud.tell(d.by.log, "dial", "a connection to another tier failed", "tier", d.to, "addr", conn.RemoteAddr(), "error", err)
 	}
+	if t, ok := info.(credentials.TLSInfo); ok && err == nil {
+		under.by(d.by, t.State)
+	}
 	return secure, info, err
+}
+
+// held is what lies under a connection: it is closed when the certificate of who answers is
+// revoked.
+type held struct {
+	net.Conn
+	release func() // nil: hands aren't shaken
+}
+
+func (h *held) by(i *Identity, s tls.ConnectionState) {
+	h.release = i.Hold(s, func() { _ = h.Conn.Close() })
+}
+
+// Close implements net.Conn.
+func (h *held) Close() error {
+	if h.release != nil {
+		h.release()
+	}
+	return h.Conn.Close()
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -92,7 +115,7 @@ func (i *Identity) TLS() *grpcserve.TLS {
 	if i == nil {
 		return nil
 	}
-	return &grpcserve.TLS{Config: i.server(), Required: !i.plain, Began: i.began}
+	return &grpcserve.TLS{Config: i.server(), Required: !i.plain, Began: i.began, Hold: i.Hold}
 }
 
 var results = map[grpcserve.Beginning]string{

@@ -135,6 +135,91 @@ func TestClientCertificates(t *testing.T) {
 	edgetest.WaitFor(t, "four are refused", func() error { return metricIs(e, `pushmesh_edge_closes_total{code="UNAUTHENTICATED"}`, "4") })
 }
 
+// Clients' certificates that are revoked are refused, and the CA is read again, like the lists.
+func TestClientCertificatesAreRevoked(t *testing.T) {
+	w := newWorld(t)
+	ca, err := testca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, s := t.TempDir(), w.settings("e1")
+	cert, key, err := ca.Write(dir, "edge", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, content []byte, err error) string {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err = errors.Join(err, os.WriteFile(at, content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	none, err := ca.Revoked(time.Now().Add(time.Hour))
+	s.TLSCerts, s.TLSKeys, s.TLSRequired, s.TLSReload = []string{cert}, []string{key}, true, 10*time.Millisecond
+	s.TLSClientCA, s.TLSClientCRL = write("ca.pem", ca.PEM(), nil), write("crl.pem", none, err)
+	e, _ := w.edgeWith(s)
+	pem, private, err := ca.Issue(time.Now().Add(time.Hour), "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := tls.X509KeyPair(pem, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", Certificates: []tls.Certificate{mine}, ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+	let := func() (resumed bool, err error) {
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(t.Context(), "tcp", e.Addr())
+		if err != nil {
+			return false, err
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(edgetest.Patience))
+		c := &client{t: t, conn: conn}
+		c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
+		_, err = conn.Read(make([]byte, 1)) // with TLS 1.3 the client is told only now
+		return conn.(*tls.Conn).ConnectionState().DidResume, err
+	}
+	for n := range 2 {
+		if resumed, err := let(); err != nil || resumed != (n == 1) {
+			t.Fatalf("connection %d: resumed %t, %v", n, resumed, err)
+		}
+	}
+	taken := func(change func()) {
+		t.Helper()
+		before, _ := e.certs.Reloads()
+		change()
+		edgetest.WaitFor(t, "the files are read again", func() error {
+			if now, failed := e.certs.Reloads(); now == before {
+				return fmt.Errorf("taken %d times, failed %d", now, failed)
+			}
+			return nil
+		})
+	}
+	list, err := ca.Revoked(time.Now().Add(time.Hour), mine.Leaf)
+	taken(func() { write("crl.pem", list, err) })
+	if _, err := let(); err == nil {
+		t.Error("a revoked client is let in")
+	}
+	edgetest.WaitFor(t, "it counts as unauthenticated", func() error { return metricIs(e, `pushmesh_edge_closes_total{code="UNAUTHENTICATED"}`, "1") })
+	taken(func() { write("crl.pem", none, nil) })
+	if _, err := let(); err != nil {
+		t.Errorf("a list without it: %v", err)
+	}
+	other, err := testca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	strange, err := other.Revoked(time.Now().Add(time.Hour))
+	taken(func() {
+		write("ca.pem", other.PEM(), nil)
+		write("crl.pem", strange, err)
+	})
+	if _, err := let(); err == nil {
+		t.Error("a client of a CA that was taken out is let in")
+	}
+}
+
 func TestSettingsOfTLS(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"one key for each certificate": {TLSCerts: []string{"a", "b"}, TLSKeys: []string{"a"}},

@@ -32,7 +32,7 @@ func (r *Router) secure(tel *telemetry.Telemetry) error {
 		grpcserve.Refused: r.conns.refused.WithLabelValues(code.Name(wirev1.Code_CODE_UNSUPPORTED)),
 	}
 	r.certs = keeper
-	r.tls = &grpcserve.TLS{Config: cfg, Required: r.settings.TLSRequired, Began: func(b grpcserve.Beginning, from net.Addr, err error) {
+	r.tls = &grpcserve.TLS{Config: cfg, Required: r.settings.TLSRequired, Hold: keeper.Hold, Began: func(b grpcserve.Beginning, from net.Addr, err error) {
 		if count := results[b]; count != nil {
 			count.Inc()
 		}

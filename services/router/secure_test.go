@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -319,6 +320,155 @@ func TestWithOpenSSL(t *testing.T) {
 		if !bytes.Contains(said, []byte(c.want)) {
 			t.Errorf("%s: openssl does not say %q:\n%s", name, c.want, said)
 		}
+	}
+}
+
+// openssl with certificates that are good, expired, of another name and revoked, on the port of
+// backends.
+func TestWithOpenSSLAndRevokedCertificates(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("there is no openssl")
+	}
+	m := revoking(t)
+	m.issue(t, "backend", time.Now().Add(time.Hour), "backend")
+	m.issue(t, "late", time.Now().Add(-time.Minute), "late")
+	m.issue(t, "stolen", time.Now().Add(time.Hour), "stolen")
+	m.revoke(t, "stolen")
+	for _, version := range []string{"-tls1_2", "-tls1_3"} {
+		for name, c := range map[string]struct{ cert, is, want string }{
+			"good":       {"backend", "127.0.0.1", "Verification: OK"},
+			"wrong name": {"backend", "127.0.0.2", "IP address mismatch"},
+			"expired":    {"late", "127.0.0.1", "alert certificate expired"},
+			"revoked":    {"stolen", "127.0.0.1", "alert bad certificate"},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			cmd := exec.CommandContext(ctx, "openssl", "s_client", "-ign_eof", version, "-connect", m.router.Addr(), "-CAfile", m.file("ca.pem"), "-verify_return_error", "-alpn", "h2",
+				"-verify_ip", c.is, "-cert", m.file(c.cert+".pem"), "-key", m.file(c.cert+".key"))
+			// who is let in is sent away for it
+			cmd.Stdin = strings.NewReader(strings.Repeat("no preface of HTTP/2\n", 4))
+			// the exit code differs by version
+			said, _ := cmd.CombinedOutput()
+			cancel()
+			if !bytes.Contains(said, []byte(c.want)) || strings.HasPrefix(c.want, "Ver") && bytes.Contains(said, []byte("alert ")) {
+				t.Errorf("%s, %s: openssl does not say %q:\n%s", name, version, c.want, said)
+			}
+		}
+	}
+}
+
+// revoking is a mesh whose router goes by a list of revoked certificates, of none at first.
+func revoking(tb testing.TB) *secured {
+	tb.Helper()
+	m := secureMesh(tb, func(m *secured, s *Settings) {
+		s.TLSClientCA, s.TLSClientCRL, s.TLSRequired = m.file("ca.pem"), m.file("crl.pem"), true
+		m.list(tb)
+	})
+	m.creds = credentials.NewTLS(m.trust(tb, "backend"))
+	return m
+}
+
+// list writes the CA's list, of the certificates in files.
+func (m *secured) list(tb testing.TB, names ...string) {
+	tb.Helper()
+	var certs []*x509.Certificate
+	for _, name := range names {
+		pair, err := tls.LoadX509KeyPair(m.file(name+".pem"), m.file(name+".key"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		certs = append(certs, pair.Leaf)
+	}
+	list, err := m.ca.Revoked(time.Now().Add(time.Hour), certs...)
+	if err = errors.Join(err, os.WriteFile(m.file("crl.pem"), list, 0o600)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// revoke is list, and waits until the router goes by it.
+func (m *secured) revoke(tb testing.TB, names ...string) {
+	tb.Helper()
+	before, _ := m.router.certs.Reloads()
+	m.list(tb, names...)
+	m.taken(tb, before)
+}
+
+// taken waits until the router has taken more changes of its files than before.
+func (m *secured) taken(tb testing.TB, before uint64) {
+	tb.Helper()
+	eventually(tb, "the files are read again", func() error {
+		if now, failed := m.router.certs.Reloads(); now == before {
+			return fmt.Errorf("taken %d times, failed %d", now, failed)
+		}
+		return nil
+	})
+}
+
+// A stream of a backend ends when its certificate is revoked, and when its CA is taken out, and
+// those of others go on. Neither comes back with the ticket that it has.
+func TestAStreamEndsWithItsCertificate(t *testing.T) {
+	t.Parallel()
+	m := revoking(t)
+	m.issue(t, "stolen", time.Now().Add(time.Hour), "stolen")
+	m.issue(t, "good", time.Now().Add(time.Hour), "good")
+	stream := func(name string) (pushmeshv1.PublishService_PublishStreamClient, *grpc.ClientConn) {
+		t.Helper()
+		cert, err := tls.LoadX509KeyPair(m.file(name+".pem"), m.file(name+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := &tls.Config{RootCAs: m.ca.Pool(), Certificates: []tls.Certificate{cert}, ClientSessionCache: tls.NewLRUClientSessionCache(4)}
+		conn, err := grpc.NewClient(m.router.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		s, err := pushmeshv1.NewPublishServiceClient(conn).PublishStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, conn
+	}
+	publish := func(s pushmeshv1.PublishService_PublishStreamClient) error {
+		if err := s.Send(&pushmeshv1.PublishStreamRequest{Batch: []*pushmeshv1.PublishStreamRequest_Item{{Ref: 1, Message: &pushmeshv1.PublishRequest{Topic: "live/1"}}}}); err != nil {
+			_, err = s.Recv()
+			return err
+		}
+		_, err := s.Recv()
+		return err
+	}
+	stolen, again := stream("stolen")
+	good, _ := stream("good")
+	for name, s := range map[string]pushmeshv1.PublishService_PublishStreamClient{"stolen": stolen, "good": good} {
+		if err := publish(s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	m.revoke(t, "stolen")
+	if _, err := stolen.Recv(); err == nil { // it waits until the stream ends
+		t.Error("something came")
+	}
+	if _, err := pushmeshv1.NewPublishServiceClient(again).Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "live/1"}); err == nil {
+		t.Error("it comes back")
+	}
+	if err := publish(good); err != nil {
+		t.Errorf("another one's: %v", err)
+	}
+	if err := m.sample(t, "pushmesh_router_tls_connections_ended_total", "1"); err != nil {
+		t.Error(err)
+	}
+	other, err := testca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := m.router.certs.Reloads()
+	none, err := other.Revoked(time.Now().Add(time.Hour))
+	if err = errors.Join(err, os.WriteFile(m.file("ca.pem"), other.PEM(), 0o600), os.WriteFile(m.file("crl.pem"), none, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m.taken(t, before)
+	if _, err := good.Recv(); err == nil {
+		t.Error("something came")
 	}
 }
 
