@@ -77,8 +77,16 @@ mesh: build ## a mesh of separate processes on loopback with a real nats-server 
 	@exec $(BIN)/pushmesh mesh --bin $(BIN) --nats-server "$$(scripts/tool nats-server)" $(MESH_ARGS)
 
 .PHONY: compose-test
-compose-test: ## deploy/compose on a real Docker engine, up and down; needs root
+compose-test: ## deploy/compose on a real Docker engine: up, used, scaled, down; FAULTS=1, BACKUP=1 (MESSAGES=20000); needs root
 	@scripts/compose-test
+
+.PHONY: release
+release: ## everything of a release in dist/: VERSION=v1.2.3; TARGETS, OUT, DIRTY=1
+	@scripts/release $(VERSION)
+
+.PHONY: release-test
+release-test: ## a release made twice and compared, and installed in each way from nothing; needs root
+	@scripts/release-test
 
 # Benchmarks by name; bench-NAME is the same as bench PART=NAME.
 BENCHES := auth edge edge-guard store store-long router pool compute compute-long claims claims-long million

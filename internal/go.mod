@@ -69,6 +69,9 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 )
 
-require github.com/pushmesh/pushmesh v0.0.0
+require (
+	github.com/coreos/go-systemd/v22 v22.6.0
+	github.com/pushmesh/pushmesh v0.0.0
+)
 
 replace github.com/pushmesh/pushmesh => ..

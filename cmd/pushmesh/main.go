@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // an image from scratch has no roots of its own
+
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli"
 )
 

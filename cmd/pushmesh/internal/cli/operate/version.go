@@ -1,10 +1,13 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
-	"runtime/debug"
+	"runtime"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
+	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // Version is the command pushmesh version.
@@ -12,23 +15,12 @@ type Version struct{}
 
 // Help of the command.
 func (Version) Help() string {
-	return "Prints the version, the revision that it was built from, and the version of Go.\n\n  pushmesh version"
+	return "Prints the version, the commit that it was built from, the version of Go, and the version of the protocol for subscribers.\n\n  pushmesh version"
 }
 
 // Run prints the version that the build carries.
 func (Version) Run(stdio cmdline.IO) error {
-	version, revision, goVersion := "devel", "", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		goVersion = info.GoVersion
-		if v := info.Main.Version; v != "" && v != "(devel)" {
-			version = v
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = " " + s.Value
-			}
-		}
-	}
-	_, err := fmt.Fprintf(stdio.Out, "pushmesh %s%s %s\n", version, revision, goVersion)
+	_, err := fmt.Fprintf(stdio.Out, "pushmesh %s\ncommit %s\ngo %s %s/%s\nwire protocol %d\n",
+		settings.Version(), cmp.Or(settings.Commit(), "not known"), runtime.Version(), runtime.GOOS, runtime.GOARCH, wire.Version)
 	return err
 }
