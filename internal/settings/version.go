@@ -8,8 +8,9 @@ import (
 // Of a release, which says so when it is linked (scripts/release).
 var released, commit string
 
-// Version of the program, as its build carries it: that of the release or of its module, or else the
-// revision it was built from (12 digits, "+" where the tree was changed since), or else "devel".
+// Version of the program, as its build carries it: that of the release or of its module, or else
+// the revision it was built from (12 digits, "+" where the tree was changed since), or else
+// "devel".
 var Version = sync.OnceValue(func() string {
 	if released != "" {
 		return released

@@ -1,9 +1,11 @@
-// Command deb makes a Debian package of what an nfpm file describes (https://nfpm.goreleaser.com/docs/configuration), of which the command nfpm
-// itself also makes other kinds, with modules that can't be had everywhere:
+// Command deb makes a Debian package of what an nfpm file describes
+// (https://nfpm.goreleaser.com/docs/configuration), of which the command nfpm itself also makes
+// other kinds, with modules that can't be had everywhere:
 //
 //	deb nfpm.yaml OUT.deb
 //
-// Variables of the environment stand for their values in the file. The time of all files is SOURCE_DATE_EPOCH.
+// Variables of the environment stand for their values in the file. The time of all files is
+// SOURCE_DATE_EPOCH.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command image makes a container image of one static binary, FROM scratch, without a container engine:
+// Command image makes a container image of one static binary, FROM scratch, without a container
+// engine:
 //
 //	image -os linux -arch amd64 -tag pushmesh/pushmesh:v1.2.3 -created 1700000000 BINARY OUT.tar
 //

@@ -1,4 +1,5 @@
-// Package command is the command that runs an edge; with the arguments `health URL` it says how one is.
+// Package command is the command that runs an edge; with the arguments `health URL` it says how one
+// is.
 package command
 
 import (
