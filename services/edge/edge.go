@@ -237,6 +237,7 @@ func (e *Edge) assemble() error {
 		e.stack.Add("teams", e.teams)
 		if e.tokens != nil {
 			e.stack.Add("issuers", e.tokens)
+			e.checks.Report("issuers file", e.tokens.Check)
 		}
 		if e.hook != nil {
 			e.stack.Add("connect hook", e.hook)

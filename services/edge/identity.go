@@ -80,17 +80,17 @@ func (e *Edge) principals() (principals.Config, error) {
 
 // verifier makes what checks tokens.
 func (s *Settings) verifier(guard *outbound.Guard, tel *telemetry.Telemetry) (*token.Verifier, error) {
-	issuers, err := token.ReadIssuers(s.Issuers)
-	if err != nil {
-		return nil, fmt.Errorf("--issuers: %w", err)
-	}
 	workers := s.TokenWorkers
 	if workers == 0 {
 		workers = max(cores.Usable()/2, 1)
 	}
-	return token.New(issuers, token.Options{
+	v, err := token.Open(s.Issuers, token.Options{
 		Guard: guard, Log: tel.Log, Concurrency: workers, CacheBytes: s.TokenCache, Registry: tel.Registry, Tier: "edge",
-	}), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--issuers: %w", err)
+	}
+	return v, nil
 }
 
 // backend makes what asks who clients are.

@@ -21,22 +21,20 @@ func (r *Router) identify(tel *telemetry.Telemetry) (gate.Config, error) {
 		Caller: publish.Caller, Decisions: decisions.New("pushmesh_router_decisions_suppressed_total", s.AuditDecisions, tel.Log, tel.Registry), Log: tel.Log, Registry: tel.Registry,
 	}
 	if s.Backends != "" {
-		var issuers []token.Issuer
+		var follow func() []token.Issuer
 		if s.Issuers != "" {
-			var err error
-			if issuers, err = token.ReadIssuers(s.Issuers); err != nil {
-				return cfg, fmt.Errorf("--issuers: %w", err)
-			}
 			allow, err := outbound.ParseAllow(s.OutboundAllow)
 			if err != nil {
 				return cfg, err
 			}
 			guard := outbound.New(outbound.Config{Metric: "pushmesh_router_outbound_refused_total", Allow: allow, Log: tel.Log, Registry: tel.Registry})
-			r.tokens = token.New(issuers, token.Options{Guard: guard, Log: tel.Log, Registry: tel.Registry, Tier: "router"})
-			cfg.Tokens = r.tokens
+			if r.tokens, err = token.Open(s.Issuers, token.Options{Guard: guard, Log: tel.Log, Registry: tel.Registry, Tier: "router"}); err != nil {
+				return cfg, fmt.Errorf("--issuers: %w", err)
+			}
+			cfg.Tokens, follow = r.tokens, r.tokens.Issuers
 		}
 		var err error
-		if r.backends, err = backends.Open(backends.Config{Path: s.Backends, Issuers: issuers, Log: tel.Log}); err != nil {
+		if r.backends, err = backends.Open(backends.Config{Path: s.Backends, Follow: follow, Log: tel.Log}); err != nil {
 			return cfg, fmt.Errorf("--backends: %w", err)
 		}
 		cfg.Backends = r.backends

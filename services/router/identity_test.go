@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -239,4 +240,76 @@ func unlessBusy(t *testing.T, call func(context.Context) error) error {
 			return err
 		}
 	}
+}
+
+// The issuers file is read again: tokens of who takes the place of another are taken, and the
+// backends file goes by the issuers of now.
+func TestIssuersAreReadAgain(t *testing.T) {
+	t.Parallel()
+	first, second := tokentest.New(t), tokentest.New(t)
+	dir := t.TempDir()
+	file, err := first.Write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "backends.yaml")
+	if err := os.WriteFile(path, []byte("backends:\n- name: signed\n  roles: ['publisher:live/#']\n  tokens: [{issuer: test, sub: svc}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := startMesh(t, func(s *Settings) {
+		s.Open, s.Backends, s.Issuers, s.OutboundAllow = false, path, file, []string{"127.0.0.1"}
+	})
+	publish := func(is *tokentest.Issuer) wirev1.Code {
+		_, err := m.pub.Publish(t.Context(), &pushmeshv1.PublishRequest{Topic: "live/1"}, grpc.PerRPCCredentials(bearer(is.Token("svc", nil))))
+		return code.Of(err)
+	}
+	becomes := func(what string, is *tokentest.Issuer, want wirev1.Code) {
+		t.Helper()
+		eventually(t, what, func() error {
+			if got := publish(is); got != want {
+				return fmt.Errorf("%v", got)
+			}
+			return nil
+		})
+	}
+	becomes("the first is taken", first, wirev1.Code_CODE_OK)
+	if got := publish(second); got != wirev1.Code_CODE_UNAUTHENTICATED {
+		t.Fatalf("the second: %v", got)
+	}
+	if _, err := second.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	becomes("the second is taken", second, wirev1.Code_CODE_OK)
+	if got := publish(first); got != wirev1.Code_CODE_UNAUTHENTICATED {
+		t.Errorf("the first, which is gone: %v", got)
+	}
+	if err := os.WriteFile(file, []byte("issuers: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the fault is told", func() error {
+		if m.router.tokens.Check() == nil {
+			return errors.New("no fault")
+		}
+		return nil
+	})
+	if got := publish(second); got != wirev1.Code_CODE_OK {
+		t.Errorf("a broken file: %v", got)
+	}
+	if err := m.sample(t, `pushmesh_router_issuers_reloads_total{result="failed"}`, "1"); err != nil {
+		t.Error(err)
+	}
+	// an issuer of another name, which the backends file does not have any more
+	if err := os.WriteFile(file, []byte(fmt.Sprintf("issuers:\n- name: next\n  url: %s\n  discovery: true\n  allow_insecure: true\n  audiences: [%s]\n", first.URL, tokentest.Audience)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the backends file is found wrong", func() error {
+		if err := m.router.backends.Check(); err == nil || !strings.Contains(err.Error(), `issuer "test" is none`) {
+			return fmt.Errorf("the check says %v", err)
+		}
+		return nil
+	})
+	if err := os.WriteFile(path, []byte("backends:\n- name: signed\n  roles: ['publisher:live/#']\n  tokens: [{issuer: next, sub: svc}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	becomes("the backends file follows", first, wirev1.Code_CODE_OK)
 }

@@ -202,6 +202,9 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 	if r.backends != nil {
 		checks.Report("backends file", r.backends.Check)
 	}
+	if r.tokens != nil {
+		checks.Report("issuers file", r.tokens.Check)
+	}
 	if len(s.Computes) > 0 {
 		checks.Report("compute", compute.Check)
 	}

@@ -52,7 +52,7 @@ type Settings struct {
 	TLSClientCA      string        `name:"tls-client-ca" help:"PEM file of certificates, read again when it changes: a backend with TLS must show a certificate that one of these has signed, or its handshake fails. Its limits go by the name in the certificate. One without TLS needs none: see --tls-required." see:"tls-at-routers"`
 	Open             bool          `help:"Let everybody who reaches the port of the gRPC API do everything. A router starts with --backends or with this." see:"identity.md#backends"`
 	Backends         string        `help:"YAML or JSON file of the backends that may call this router: how each proves who it is, and what it may do. Read again when it changes." see:"identity.md#backends"`
-	Issuers          string        `help:"YAML or JSON file of who signs tokens (JWT), for the backends that prove themselves by one. Read at the start." see:"identity.md#the-issuers-file"`
+	Issuers          string        `help:"YAML or JSON file of who signs tokens (JWT), for the backends that prove themselves by one. Read again when it changes." see:"identity.md#the-issuers-file"`
 	OutboundAllow    []string      `help:"Addresses of this network that keys of issuers may be fetched from, CIDR or host, separated by commas; others must be public." see:"identity.md#the-issuers-file"`
 	AuditDecisions   float64       `zero:"keep" help:"Share of the decisions about who may call what that is logged, 0 to 1, with the rule; 100 a second at most. Changes by operators are logged all." default:"0" see:"identity.md#decisions"`
 	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`

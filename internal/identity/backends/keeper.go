@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,9 @@ const every = 750 * time.Millisecond
 type Config struct {
 	Path    string
 	Issuers []token.Issuer
-	Log     *slog.Logger
+	// Follow, if any, tells the issuers of now in place of Issuers.
+	Follow func() []token.Issuer
+	Log    *slog.Logger
 }
 
 // Keeper has the backends file read again when it changes, and ends the calls of those who lose by
@@ -80,15 +83,30 @@ func (k *Keeper) read() (*Set, [sha256.Size]byte, error) {
 	if err != nil {
 		return nil, sha256.Sum256([]byte(err.Error())), err
 	}
-	sum := sha256.Sum256(data)
+	issuers := k.cfg.Issuers
+	if k.cfg.Follow != nil {
+		issuers = k.cfg.Follow()
+	}
+	sum := sumOf(data, issuers)
 	if sum == k.seen && k.current.Load() != nil {
 		return nil, sum, nil
 	}
-	s, err := Parse(data, k.cfg.Issuers)
+	s, err := Parse(data, issuers)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", k.cfg.Path, err)
 	}
 	return s, sum, err
+}
+
+// sumOf is of a file's content, and of what it says of issuers.
+func sumOf(data []byte, issuers []token.Issuer) [sha256.Size]byte {
+	one := sha256.Sum256(data)
+	var names []string
+	for _, is := range issuers {
+		names = append(names, fmt.Sprintf("%q %q", is.Name, is.UserPrefix))
+	}
+	slices.Sort(names)
+	return sha256.Sum256(fmt.Append(one[:], names))
 }
 
 // Start implements lifecycle.Part.

@@ -223,7 +223,7 @@ func TestVerifyWhileKeysChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := New(issuers, Options{CacheBytes: 32 << 10})
-	ring := v.issuers["https://id.example"]
+	ring := (*v.issuers.Load())["https://id.example"]
 	one, two := newKey("1", "ES256", ecKey.Public(), []byte("1")), newKey("2", "ES256", ecNext.Public(), []byte("2"))
 	both, alone := must(newKeySet([]*key{one, two}, 0)), must(newKeySet([]*key{one}, 0))
 	ring.stop()

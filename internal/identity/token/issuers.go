@@ -67,6 +67,11 @@ func ReadIssuers(path string) ([]Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return issuersOf(path, data)
+}
+
+// issuersOf is ReadIssuers of a file's content.
+func issuersOf(path string, data []byte) ([]Issuer, error) {
 	all, err := parseIssuers(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

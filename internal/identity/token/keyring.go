@@ -36,6 +36,9 @@ type keyring struct {
 	kick    chan struct{} // a fetch is wanted
 	file    string        // where the keys are; "": at a URL
 	seen    os.FileInfo   // of the file, when it was read last; nil: it could not be looked at
+	// over ends with end: the issuer is none any more, and none of its keys is used
+	over context.Context
+	end  context.CancelFunc
 
 	mu sync.Mutex
 	// closed when the fetch ends that is wanted or under way; nil: there is none
@@ -59,16 +62,21 @@ type tokenHash [sha256.Size]byte
 
 func newKeyring(is *Issuer, fetch func(context.Context) (*keySet, error), log *slog.Logger) *keyring {
 	// the first fetch begins with run, and whoever comes before it ends waits for it
-	return &keyring{
+	r := &keyring{
 		issuer: is, fetch: fetch, log: log, kick: make(chan struct{}, 1), file: is.KeysFile + is.SecretFile,
 		ended: make(chan struct{}), missed: map[tokenHash]time.Time{},
 	}
+	r.over, r.end = context.WithCancel(context.Background())
+	return r
 }
 
-// run fetches keys until ctx ends: at once, when they are wanted, each refresh, and when their file
-// was changed.
+// run fetches keys until ctx or over ends: at once, when they are wanted, each refresh, and when
+// their file was changed.
 func (r *keyring) run(ctx context.Context) {
 	defer r.stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.over, cancel)()
 	failures := 0
 	var told time.Time // the last line in the log that it fails
 	for ctx.Err() == nil {
@@ -189,7 +197,7 @@ func (r *keyring) keys(now time.Time) *keySet { return r.usable(r.current.Load()
 
 // usable is keys of what was fetched.
 func (r *keyring) usable(have *fetched, now time.Time) *keySet {
-	if most := r.issuer.MaxStale; have == nil || most > 0 && now.Sub(have.began) > most {
+	if most := r.issuer.MaxStale; have == nil || r.over.Err() != nil || most > 0 && now.Sub(have.began) > most {
 		return nil
 	}
 	return have.set

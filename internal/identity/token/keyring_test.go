@@ -47,7 +47,7 @@ func TestKeyIsGoneUnderHammering(t *testing.T) {
 		synctest.Wait()
 		hammer(t, v, 2000, 2000)
 		wants(t, v, "after a fetch", gone, unauthenticated, "no key")
-		if n := len(v.issuers["https://id.example"].missed); n > mostMissed {
+		if n := len((*v.issuers.Load())["https://id.example"].missed); n > mostMissed {
 			t.Errorf("%d tokens are remembered", n)
 		}
 	})
@@ -165,7 +165,7 @@ func TestFilesAreWatched(t *testing.T) {
 		v := begin(t, &web{}, string(jsonOf(fields{"issuers": []fields{{
 			"name": "id", "url": "https://id.example", "audiences": []string{"mesh"}, "hs256_secret_file": path,
 		}}})), Options{})
-		ring := v.issuers["https://id.example"]
+		ring := (*v.issuers.Load())["https://id.example"]
 		token := func(key []byte) string {
 			return sign("HS256", key, fields{"alg": "HS256"}, good(fields{"exp": time.Now().Add(time.Hour).Unix()}))
 		}
@@ -262,7 +262,7 @@ func TestRefusedForGoodAtOnce(t *testing.T) {
 		v := begin(t, &web{}, string(jsonOf(fields{"issuers": []fields{{
 			"name": "id", "url": "https://id.example", "audiences": []string{"mesh"}, "hs256_secret_file": path,
 		}}})), Options{})
-		ring := v.issuers["https://id.example"]
+		ring := (*v.issuers.Load())["https://id.example"]
 		synctest.Wait()
 		first := ring.current.Load()
 		another := append([]byte("another "), secret...)

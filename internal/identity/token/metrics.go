@@ -52,7 +52,7 @@ func newMetrics(v *Verifier, o *Options) *metrics {
 func (m *metrics) Describe(to chan<- *prometheus.Desc) { to <- m.age }
 
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
-	for _, r := range m.v.issuers {
+	for _, r := range *m.v.issuers.Load() {
 		if have := r.current.Load(); have != nil {
 			to <- prometheus.MustNewConstMetric(m.age, prometheus.GaugeValue, time.Since(have.began).Seconds(), r.issuer.Name)
 		}

@@ -45,7 +45,10 @@ const maxWait = 5 * time.Second
 // issuer, and safe for concurrent use. It may wait, and computes for up to a millisecond: it is not
 // for an event loop.
 type Verifier struct {
-	issuers map[string]*keyring // by URL
+	issuers atomic.Pointer[map[string]*keyring] // by URL; each map stays as it is
+	file    reloading
+	fetch   func(context.Context, *Issuer) (*keySet, error)
+	log     *slog.Logger
 	cache   *cache
 	room    chan struct{}
 	waiting atomic.Int64
@@ -63,19 +66,25 @@ func New(issuers []Issuer, o Options) *Verifier {
 	}
 	client, end := o.client()
 	v := &Verifier{
-		end:     end,
-		issuers: map[string]*keyring{}, cache: newCache(orElse(o.CacheBytes, 16<<20)),
+		end: end, log: o.Log, cache: newCache(orElse(o.CacheBytes, 16<<20)),
 		room: make(chan struct{}, orElse(o.Concurrency, runtime.GOMAXPROCS(0))), most: int64(orElse(o.Waiting, 1024)),
 	}
 	v.metrics = newMetrics(v, &o)
-	for _, is := range issuers {
-		v.issuers[is.URL] = newKeyring(&is, func(ctx context.Context) (*keySet, error) {
-			set, err := fetchKeys(ctx, &is, client)
-			v.metrics.fetched(is.Name, err)
-			return set, err
-		}, o.Log)
+	v.fetch = func(ctx context.Context, is *Issuer) (*keySet, error) {
+		set, err := fetchKeys(ctx, is, client)
+		v.metrics.fetched(is.Name, err)
+		return set, err
 	}
+	rings := map[string]*keyring{}
+	for _, is := range issuers {
+		rings[is.URL] = v.keyring(is)
+	}
+	v.issuers.Store(&rings)
 	return v
+}
+
+func (v *Verifier) keyring(is Issuer) *keyring {
+	return newKeyring(&is, func(ctx context.Context) (*keySet, error) { return v.fetch(ctx, &is) }, v.log)
 }
 
 // client is what fetches keys; end closes its unused connections.
@@ -101,8 +110,11 @@ func orElse(n, otherwise int) int {
 // Start begins to fetch keys, and does not wait for them.
 func (v *Verifier) Start(context.Context) error {
 	v.group = lifecycle.NewGroup(context.Background())
-	for _, keys := range v.issuers {
+	for _, keys := range *v.issuers.Load() {
 		v.group.Go("issuer "+keys.issuer.Name, keys.run)
+	}
+	if v.file.path != "" {
+		v.group.Go("issuers file", v.watch)
 	}
 	return nil
 }
@@ -230,7 +242,7 @@ func (v *Verifier) read(ctx context.Context, token string, now time.Time) (p par
 		return p, nil, nil, bad("%v", err)
 	}
 	issuer, err := text(p.claims, "iss")
-	if keys = v.issuers[issuer]; keys == nil || err != nil {
+	if keys = (*v.issuers.Load())[issuer]; keys == nil || err != nil {
 		return p, nil, nil, bad("the token's iss is not an issuer that this mesh trusts")
 	}
 	if err := allowed(p.alg, keys.issuer); err != nil {

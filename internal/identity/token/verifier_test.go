@@ -362,7 +362,7 @@ func TestRotationUnderHammering(t *testing.T) {
 		<-time.After(DefaultCooldown)
 		synctest.Wait()
 		wants(t, v, "made up, once it is known", made, unauthenticated, "no key")
-		if n := len(v.issuers["https://id.example"].missed); n > mostMissed {
+		if n := len((*v.issuers.Load())["https://id.example"].missed); n > mostMissed {
 			t.Errorf("%d ids are remembered", n)
 		}
 	})
@@ -507,7 +507,7 @@ func FuzzVerify(f *testing.F) {
 		f.Fatal(err)
 	}
 	v := New(issuers, Options{})
-	ring := v.issuers["https://id.example"]
+	ring := (*v.issuers.Load())["https://id.example"]
 	ring.current.Store(&fetched{set: set, began: time.Now()})
 	close(ring.ended)
 	ring.ended, ring.began = nil, time.Now().Add(time.Hour)
