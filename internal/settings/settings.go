@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"reflect"
+	"strings"
 
 	"github.com/alecthomas/kong"
 )
@@ -29,27 +32,139 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Checker finds every fault of the settings, joined with errors.Join.
 type Checker interface{ Check() error }
 
-// Parse fills into, a pointer to a struct of kong fields, from args and from variables named
-// PUSHMESH_ and the flag's name. Faults are a *UsageError that names every one of them.
+// file is the flag of the file of settings.
+type file struct {
+	Config string `name:"config" placeholder:"FILE" help:"File of settings, YAML: a line NAME: VALUE for each flag --NAME. Variables come before it, and flags before these."`
+}
+
+// Parse fills into, a pointer to a struct of kong fields, from a file that --config names, from
+// variables named PUSHMESH_ and the flag's name, and from args; the later of these counts. Faults
+// are a *UsageError that names every one of them.
 func Parse(into Checker, name, description string, args []string, out io.Writer) error {
+	_, err := parse(into, name, description, args, out)
+	return err
+}
+
+// parsed is where settings came from.
+type parsed struct {
+	context *kong.Context
+	path    string // of the file
+	file    map[string]entry
+	secrets map[string]bool // that were read from files
+}
+
+func parse(into Checker, name, description string, args []string, out io.Writer) (*parsed, error) {
 	helped, read := false, false
+	p := &parsed{path: configOf(args)}
 	parser, err := kong.New(into, kong.Name(name), kong.Description(description), kong.DefaultEnvars("PUSHMESH"),
-		kong.Writers(out, out), kong.Exit(func(int) { helped = true }),
+		kong.Embed(&file{}), kong.Writers(out, out), kong.Exit(func(int) { helped = true }),
 		kong.WithBeforeApply(func() error { read = true; return nil }))
 	if err != nil {
-		return fmt.Errorf("settings: %w", err)
+		return nil, fmt.Errorf("settings: %w", err)
 	}
-	_, err = parser.Parse(args)
+	var faults error
+	if p.path != "" {
+		if p.file, faults = readFile(p.path, parser.Model.Flags); len(p.file) > 0 {
+			if err := kong.Resolvers(resolver(p.file)).Apply(parser); err != nil {
+				return nil, fmt.Errorf("settings: %w", err)
+			}
+		}
+	}
+	p.context, err = parser.Parse(args)
 	if helped {
-		return ErrHelp
+		return nil, ErrHelp
 	}
 	if err != nil && !read {
-		return &UsageError{err} // into is not filled: its other faults are not known
+		// into is not filled: its other faults are not known
+		return nil, &UsageError{errors.Join(faults, err)}
 	}
-	if err := errors.Join(err, into.Check()); err != nil {
-		return &UsageError{err}
+	p.secrets = map[string]bool{}
+	faults = errors.Join(faults, readSecrets(parser.Model.Flags, p.secrets))
+	if faults == nil { // what the file would have said may be what is missing
+		faults = into.Check()
 	}
-	return nil
+	if err := errors.Join(err, faults); err != nil {
+		return nil, &UsageError{err}
+	}
+	return p, nil
+}
+
+// Line is one setting, and where its value is from: "default", "FILE:LINE", the name of a variable,
+// or "--NAME". Secret values are hidden.
+type Line struct{ Name, Value, From string }
+
+// Hidden stands for the value of a secret.
+const Hidden = "(hidden)"
+
+// Explain reads settings as Parse does, and says of each what it is and where that is from. Fields
+// with the tag secret are hidden.
+func Explain(into Checker, name string, args []string) ([]Line, error) {
+	p, err := parse(into, name, "", args, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	given := map[*kong.Value]bool{}
+	for _, step := range p.context.Path {
+		if step.Flag != nil && !step.Resolved {
+			given[step.Flag.Value] = true
+		}
+	}
+	var all []Line
+	for _, f := range p.context.Flags() {
+		if f.Name == "help" || f.Name == configFlag || p.secrets[f.Name] {
+			continue // the last are said by the flag of the file
+		}
+		l := Line{Name: f.Name, Value: text(f), From: "default"}
+		switch e, ok := p.file[f.Name]; {
+		case given[f.Value]:
+			l.From = "--" + f.Name
+		case variable(f) != "":
+			l.From = variable(f)
+		case ok:
+			l.From = fmt.Sprintf("%s:%d", p.path, e.line)
+		}
+		if f.Tag.Has("secret") {
+			l.Value = hide(l.Value, f.Tag.Get("secret") == "url")
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// hide hides a secret, or the passwords in URLs that are separated by commas.
+func hide(value string, urls bool) string {
+	if value == "" || !urls {
+		return strings.Repeat(Hidden, min(len(value), 1))
+	}
+	all := strings.Split(value, ",")
+	for i, one := range all {
+		u, err := url.Parse(one)
+		if err != nil {
+			return Hidden
+		}
+		all[i] = u.Redacted()
+	}
+	return strings.Join(all, ",")
+}
+
+// text is a flag's value as a file would have it.
+func text(f *kong.Flag) string {
+	v := f.Target
+	switch v.Kind() {
+	case reflect.Slice:
+	case reflect.Map:
+		if v.Len() == 0 {
+			return ""
+		}
+		fallthrough
+	default:
+		return fmt.Sprint(v.Interface())
+	}
+	var all []string
+	for i := range v.Len() {
+		all = append(all, fmt.Sprint(v.Index(i).Interface()))
+	}
+	return strings.Join(all, ",")
 }
 
 // Require reports an empty required setting.

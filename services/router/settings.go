@@ -20,7 +20,7 @@ type Settings struct {
 	HTTP             string        `name:"http" help:"Address of health and metrics." default:":7481"`
 	PprofAddr        string        `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise        string        `help:"Address at which others reach the gRPC API: needed wherever --listen names no host that others know. Default: the one listened on."`
-	NATS             string        `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	NATS             string        `name:"nats" secret:"url" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Mesh             string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
 	Stores           []string      `help:"Addresses of some stores, host:port, separated by commas; the others are learned from them." default:"127.0.0.1:7403"`
 	Computes         []string      `help:"Addresses of compute nodes, host:port. Without any, Rank answers UNAVAILABLE."`

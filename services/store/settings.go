@@ -27,11 +27,13 @@ type Settings struct {
 	HTTP            string            `name:"http" help:"Address of health and metrics." default:":7483"`
 	PprofAddr       string            `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
-	NATS            string            `name:"nats" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
-	DB              string            `name:"db" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
-	DBOwner         string            `name:"db-owner" help:"URL of the same database for the role that owns its schema: it migrates, and grants the role of --db what a store needs. Default: the role of --db owns the schema, or another store or --migrate-only has migrated." see:"roles"`
+	NATS            string            `name:"nats" secret:"url" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
+	DB              string            `name:"db" secret:"" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
+	DBFile          string            `name:"db-file" fileof:"db" help:"File with the URL of --db, in its place: who lists processes, or their environment, reads no password."`
+	DBOwner         string            `name:"db-owner" secret:"" help:"URL of the same database for the role that owns its schema: it migrates, and grants the role of --db what a store needs. Default: the role of --db owns the schema, or another store or --migrate-only has migrated." see:"roles"`
+	DBOwnerFile     string            `name:"db-owner-file" fileof:"db-owner" help:"File with the URL of --db-owner, in its place." see:"roles"`
 	MigrateOnly     bool              `help:"Bring the schema of --db up to date, and end." see:"roles"`
-	ShardDBs        map[string]string `name:"shard-db" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
+	ShardDBs        map[string]string `name:"shard-db" secret:"" help:"Further Postgres databases that hold shards, NAME=URL; may be given several times. --db is home." placeholder:"NAME=URL" see:"scaling.md#several-databases"`
 	Writers         int               `help:"Connections that append side by side, beside those of the pool; 0: 2 for Postgres, 1 for SQLite." default:"0"`
 	DBMinConns      int               `name:"db-min-conns" help:"Connections of the Postgres pool that are kept open." default:"2"`
 	DBMaxConns      int               `name:"db-max-conns" help:"Most connections of the Postgres pool; 4 of them are for what is vital." default:"20" see:"postgres-in-trouble"`

@@ -45,3 +45,8 @@ func run(ctx context.Context, args []string) error {
 	defer runtime.KeepAlive(ballast.New(ballast.Size))
 	return lifecycle.Run(ctx, c, s.Grace)
 }
+
+// Explain reads settings as Main does, and says of each what it is and where that is from.
+func Explain(args []string) ([]settings.Line, error) {
+	return settings.Explain(new(compute.Settings), "compute", args)
+}

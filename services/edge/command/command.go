@@ -51,3 +51,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	return lifecycle.Run(ctx, e, s.Grace)
 }
+
+// Explain reads settings as Main does, and says of each what it is and where that is from.
+func Explain(args []string) ([]settings.Line, error) {
+	return settings.Explain(new(edge.Settings), "edge", args)
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/auth"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ca"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/config"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/contexts"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/dlq"
@@ -55,6 +56,7 @@ type grammar struct {
 	Auth       auth.Command       `cmd:"" help:"Explain tokens, and what their users may do."`
 	CA         ca.Command         `cmd:"" name:"ca" help:"Make certificates for the nodes of a mesh, their public ports and backends."`
 	Key        keys.Command       `cmd:"" help:"Make, list and revoke the API keys of backends."`
+	Config     config.Command     `cmd:"" help:"Check files of settings of nodes, and print what comes of them."`
 	Context    contexts.Command   `cmd:"" help:"Keep how to connect to meshes under names, and choose one."`
 	Namespace  namespaces.Command `cmd:"" help:"Show and change the policies of namespaces (topic prefixes)."`
 	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
