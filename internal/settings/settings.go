@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"reflect"
 	"strings"
 
@@ -131,18 +130,23 @@ func Explain(into Checker, name string, args []string) ([]Line, error) {
 	return all, nil
 }
 
-// hide hides a secret, or the passwords in URLs that are separated by commas.
+// hide hides a secret, or what proves who one is in URLs that are separated by commas.
 func hide(value string, urls bool) string {
 	if value == "" || !urls {
 		return strings.Repeat(Hidden, min(len(value), 1))
 	}
 	all := strings.Split(value, ",")
 	for i, one := range all {
-		u, err := url.Parse(one)
-		if err != nil {
-			return Hidden
+		at := strings.LastIndexByte(one, '@')
+		if at < 0 {
+			continue
 		}
-		all[i] = u.Redacted()
+		// a user and a password, or a token alone; with a scheme or without
+		scheme := ""
+		if end := strings.Index(one[:at], "://"); end >= 0 {
+			scheme = one[:end+len("://")]
+		}
+		all[i] = scheme + Hidden + one[at:]
 	}
 	return strings.Join(all, ",")
 }

@@ -37,8 +37,10 @@ func (e *Edge) secure() error {
 }
 
 func (s *Settings) tls() certs.Settings {
-	return certs.Settings{Cert: s.TLSCerts, Key: s.TLSKeys, Reload: s.TLSReload, MinVersion: s.TLSMinVersion, Required: s.TLSRequired,
-		ClientCA: s.TLSClientCA, ClientCRL: s.TLSClientCRL, Prepare: records.Prepare}
+	return certs.Settings{
+		Cert: s.TLSCerts, Key: s.TLSKeys, Reload: s.TLSReload, MinVersion: s.TLSMinVersion, Required: s.TLSRequired,
+		ClientCA: s.TLSClientCA, ClientCRL: s.TLSClientCRL, Prepare: records.Prepare,
+	}
 }
 
 // sendTLS sends what is counted off the loops.

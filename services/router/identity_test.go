@@ -304,7 +304,7 @@ func TestIssuersAreReadAgain(t *testing.T) {
 	}
 	eventually(t, "the backends file is found wrong", func() error {
 		if err := m.router.backends.Check(); err == nil || !strings.Contains(err.Error(), `issuer "test" is none`) {
-			return fmt.Errorf("the check says %v", err)
+			return fmt.Errorf("the check says %w", err)
 		}
 		return nil
 	})

@@ -47,12 +47,12 @@ func run(router, edge string, topics int, every, patience time.Duration, in io.R
 		if err != nil {
 			return err
 		}
-		defer sub.Close()
+		defer func() { _ = sub.Close() }()
 		p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{router}})
 		if err != nil {
 			return err
 		}
-		defer p.Close()
+		defer func() { _ = p.Close() }()
 		go l.publish(ctx, p, every, ended)
 	}
 	lines := bufio.NewScanner(in)

@@ -52,11 +52,11 @@ func Write(repository, version, out string, at time.Time) error {
 		return fmt.Errorf("goproxy: %w", err)
 	}
 	dir := filepath.Join(out, filepath.FromSlash(escaped), "@v")
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // everybody may fetch it
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("goproxy: %w", err)
 	}
 	for name, content := range map[string][]byte{version + ".mod": mod, version + ".zip": archive.Bytes(), version + ".info": info, "list": []byte(version + "\n")} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { //nolint:gosec // the same
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return fmt.Errorf("goproxy: %w", err)
 		}
 	}
@@ -87,6 +87,7 @@ func (f file) Path() string { return f.name }
 func (f file) Lstat() (os.FileInfo, error) {
 	return os.Lstat(filepath.Join(f.root, filepath.FromSlash(f.name)))
 }
+
 func (f file) Open() (io.ReadCloser, error) {
 	return os.Open(filepath.Join(f.root, filepath.FromSlash(f.name)))
 }

@@ -43,14 +43,14 @@ func TestCheckFindsEveryFault(t *testing.T) {
 // What print prints is a file that says the same, but for the secrets, which it hides.
 func TestPrintSaysTheSame(t *testing.T) {
 	secret := write(t, "db", "postgres://store:hunter2@db/pushmesh\n")
-	t.Setenv("PUSHMESH_NATS", "nats://u:hunter3@n1:4222,nats://n2:4222")
+	t.Setenv("PUSHMESH_NATS", "nats://u:hunter3@n1:4222,nats://n2:4222,tls://hunter4@n3:4222,u:hunter5@n4")
 	var out bytes.Buffer
 	p := &Print{Tier: "store", Config: write(t, "store.yaml", "plain-tiers: true\nwriters: 4\n"), Changed: true, Flags: []string{"--", "--db-file", secret, "--grace=30s"}}
 	if err := p.Run(cmdline.IO{Out: &out}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"nats: nats://u:xxxxx@n1:4222,nats://n2:4222 # PUSHMESH_NATS\n", "writers: 4 # " + p.Config + ":2\n", "plain-tiers: true # " + p.Config + ":1\n", "grace: 30s # --grace\n", "db-file: " + secret + " # --db-file\n",
+		"nats: nats://(hidden)@n1:4222,nats://n2:4222,tls://(hidden)@n3:4222,(hidden)@n4 # PUSHMESH_NATS\n", "writers: 4 # " + p.Config + ":2\n", "plain-tiers: true # " + p.Config + ":1\n", "grace: 30s # --grace\n", "db-file: " + secret + " # --db-file\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, out.String())
