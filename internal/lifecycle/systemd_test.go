@@ -3,8 +3,10 @@ package lifecycle
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,6 +46,12 @@ func TestSystemdHearsHowAProcessIs(t *testing.T) {
 		if got := heard(); got != want {
 			t.Errorf("systemd hears %q, not %q", got, want)
 		}
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // nothing ends
+		t.Fatal(err)
+	}
+	if got := heard(); got != "WATCHDOG=1" {
+		t.Errorf("after SIGHUP systemd hears %q", got)
 	}
 	cancel()
 	if err := <-ended; err != nil {

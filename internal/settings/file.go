@@ -52,7 +52,7 @@ func parseFile(data []byte, flags []*kong.Flag) (all map[string]entry, errs []er
 	case errors.Is(err, io.EOF):
 		return all, nil // nothing but comments
 	case err != nil:
-		return nil, []error{fmt.Errorf("1: %w", err)}
+		return nil, []error{fmt.Errorf(" %w", err)} // which names the line
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		errs = append(errs, errors.New("1: there must be one document"))
@@ -64,14 +64,21 @@ func parseFile(data []byte, flags []*kong.Flag) (all map[string]entry, errs []er
 	for i := 0; i < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		flag := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == key.Value })
-		text, err := scalars(value)
+		var text string
+		var err error
 		switch was, twice := all[key.Value]; {
+		case key.Kind != yaml.ScalarNode:
+			err = errors.New("a name must be a word")
 		case flag < 0 || key.Value == "help" || key.Value == configFlag:
 			err = fmt.Errorf("there is no setting %.60q%s", key.Value, near(key.Value, flags))
 		case twice:
 			err = fmt.Errorf("%s is there twice, first in line %d", key.Value, was.line)
-		case err == nil && value.Kind == yaml.SequenceNode && !flags[flag].IsSlice():
+		case value.Kind == yaml.SequenceNode && !flags[flag].IsSlice() && !flags[flag].IsMap():
 			err = fmt.Errorf("%s is one value, not a list", key.Value)
+		case flags[flag].IsMap():
+			text, err = pairs(value)
+		default:
+			text, err = scalars(value, ',')
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%d: %w", key.Line, err))
@@ -82,8 +89,24 @@ func parseFile(data []byte, flags []*kong.Flag) (all map[string]entry, errs []er
 	return all, errs
 }
 
+// pairs are the values NAME=VALUE of a flag that takes several, which may also be lines of their
+// own.
+func pairs(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.MappingNode {
+		return scalars(n, ';')
+	}
+	var all []string
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Kind != yaml.ScalarNode || n.Content[i+1].Kind != yaml.ScalarNode {
+			return "", errors.New("its lines must be of the form NAME: VALUE")
+		}
+		all = append(all, n.Content[i].Value+"="+n.Content[i+1].Value)
+	}
+	return kong.JoinEscaped(all, ';'), nil
+}
+
 // scalars is a value, or the values of a list, as a flag takes them.
-func scalars(n *yaml.Node) (string, error) {
+func scalars(n *yaml.Node, separator rune) (string, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return "", errors.New("it has no value: leave the line out, or write '' for an empty one")
@@ -95,9 +118,12 @@ func scalars(n *yaml.Node) (string, error) {
 			if one.Kind != yaml.ScalarNode {
 				return "", errors.New("a list must be of values")
 			}
+			if one.Tag == "!!null" {
+				return "", errors.New("an item of the list has no value")
+			}
 			all = append(all, one.Value)
 		}
-		return kong.JoinEscaped(all, ','), nil
+		return kong.JoinEscaped(all, separator), nil
 	}
 	return "", errors.New("it must be a value or a list of values")
 }

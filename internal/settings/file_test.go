@@ -14,15 +14,16 @@ import (
 
 // some is settings of every kind.
 type some struct {
-	ID     string        `name:"id" help:"x"`
-	Count  int           `default:"1" help:"x"`
-	Share  float64       `help:"x"`
-	Wait   time.Duration `default:"5s" help:"x"`
-	Open   bool          `help:"x"`
-	Addrs  []string      `help:"x"`
-	DB     string        `name:"db" secret:"" help:"x"`
-	Level  string        `enum:"debug,info" default:"info" help:"x"`
-	Needed string        `help:"x"`
+	ID     string            `name:"id" help:"x"`
+	Count  int               `default:"1" help:"x"`
+	Share  float64           `help:"x"`
+	Wait   time.Duration     `default:"5s" help:"x"`
+	Open   bool              `help:"x"`
+	Addrs  []string          `help:"x"`
+	DB     string            `name:"db" secret:"" help:"x"`
+	Level  string            `enum:"debug,info" default:"info" help:"x"`
+	Needed string            `help:"x"`
+	Pairs  map[string]string `help:"x"`
 }
 
 func (s *some) Check() error { return Require("needed", s.Needed) }
@@ -72,19 +73,22 @@ func TestWhichSettingCounts(t *testing.T) {
 // Every fault of a file is told, with its line.
 func TestFaultsOfAFile(t *testing.T) {
 	for text, wants := range map[string][]string{
-		"needed: a\nadrs: [b]\n":                {":2: there is no setting \"adrs\": did you mean addrs?"},
-		"needed: a\nconfig: b\nhelp: true\n":    {":2: there is no setting \"config\"", ":3: there is no setting \"help\""},
-		"needed: a\nneeded: b\nid: {a: b}\n":    {":2: needed is there twice, first in line 1", ":3: it must be a value or a list of values"},
-		"needed: a\nid: [a, b]\naddrs: [[a]]\n": {":2: id is one value, not a list", ":3: a list must be of values"},
-		"needed: a\nid:\n":                      {":2: it has no value"},
-		"needed: a\ncount: many\n":              {"--count", "many"},
-		"needed: a\nlevel: loud\n":              {"--level", "loud"},
-		"- needed\n":                            {":1: it must have lines of the form NAME: VALUE"},
-		"needed: a\n---\nid: b\n":               {"one document"},
-		"needed: &a x\nid: *a\n":                {":2: it must be a value"},
-		"needed: 'a\n":                          {"yaml"},
-		"id: a\n":                               {"--needed is required"},
-		"":                                      {"--needed is required"},
+		"needed: a\nadrs: [b]\n":                                   {":2: there is no setting \"adrs\": did you mean addrs?"},
+		"needed: a\nconfig: b\nhelp: true\n":                       {":2: there is no setting \"config\"", ":3: there is no setting \"help\""},
+		"needed: a\nneeded: b\nid: {a: b}\n":                       {":2: needed is there twice, first in line 1", ":3: it must be a value or a list of values"},
+		"needed: a\nid: [a, b]\naddrs: [[a]]\n":                    {":2: id is one value, not a list", ":3: a list must be of values"},
+		"needed: a\nid:\n":                                         {":2: it has no value"},
+		"needed: a\ncount: many\n":                                 {":2: --count", "many"},
+		"needed: a\nlevel: loud\n":                                 {":2: --level", "loud"},
+		"- needed\n":                                               {":1: it must have lines of the form NAME: VALUE"},
+		"needed: a\n---\nid: b\n":                                  {"one document"},
+		"needed: &a x\nid: *a\n":                                   {":2: it must be a value"},
+		"needed: a\nx: 1\nneed: b\nid: [a, ]\naddrs: [a, '', ~]\n": {":2: there is", ":5: an item of the list has no value"},
+		"idd: x\n":                 {":1: there is no setting", "--needed is required"},
+		"needed: &id a\n*id : b\n": {":2: a name must be a word"},
+		"needed: 'a\n":             {"yaml"},
+		"id: a\n":                  {"--needed is required"},
+		"":                         {"--needed is required"},
 		"needed: a\nx: " + strings.Repeat("y", mostFile): {"more than"},
 	} {
 		var s some
@@ -103,6 +107,16 @@ func TestFaultsOfAFile(t *testing.T) {
 	var s some
 	if err := Parse(&s, "x", "", []string{"--config", "/nowhere.yaml", "--needed", "a"}, t.Output()); err == nil || !strings.Contains(err.Error(), "/nowhere.yaml") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// What a flag takes several times is a list, or lines of their own.
+func TestPairsOfAFile(t *testing.T) {
+	for _, text := range []string{"pairs: [a=1, 'b=2;3']\n", "pairs: {a: 1, b: '2;3'}\n", "pairs:\n  a: 1\n  b: 2;3\n"} {
+		var s some
+		if err := Parse(&s, "x", "", []string{"--needed=a", "--config=" + config(t, text)}, t.Output()); err != nil || len(s.Pairs) != 2 || s.Pairs["a"] != "1" || s.Pairs["b"] != "2;3" {
+			t.Errorf("%q: %v, %v", text, s.Pairs, err)
+		}
 	}
 }
 

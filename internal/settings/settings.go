@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -73,19 +74,33 @@ func parse(into Checker, name, description string, args []string, out io.Writer)
 	if helped {
 		return nil, ErrHelp
 	}
+	err = p.place(err, args)
 	if err != nil && !read {
 		// into is not filled: its other faults are not known
 		return nil, &UsageError{errors.Join(faults, err)}
 	}
 	p.secrets = map[string]bool{}
 	faults = errors.Join(faults, readSecrets(parser.Model.Flags, p.secrets))
-	if faults == nil { // what the file would have said may be what is missing
-		faults = into.Check()
-	}
-	if err := errors.Join(err, faults); err != nil {
+	if err := errors.Join(faults, err, into.Check()); err != nil {
 		return nil, &UsageError{err}
 	}
 	return p, nil
+}
+
+// place says where in the file a value is that a flag does not take.
+func (p *parsed) place(err error, args []string) error {
+	if err == nil {
+		return nil
+	}
+	for name, e := range p.file {
+		flag := "--" + name
+		rest, ours := strings.CutPrefix(err.Error(), flag)
+		given := slices.ContainsFunc(args, func(arg string) bool { return arg == flag || strings.HasPrefix(arg, flag+"=") })
+		if ours && !given && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, " ")) {
+			return fmt.Errorf("%s:%d: %w", p.path, e.line, err)
+		}
+	}
+	return err
 }
 
 // Line is one setting, and where its value is from: "default", "FILE:LINE", the name of a variable,
@@ -168,7 +183,7 @@ func text(f *kong.Flag) string {
 	for i := range v.Len() {
 		all = append(all, fmt.Sprint(v.Index(i).Interface()))
 	}
-	return strings.Join(all, ",")
+	return kong.JoinEscaped(all, ',')
 }
 
 // Require reports an empty required setting.
