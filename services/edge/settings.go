@@ -74,10 +74,10 @@ type Settings struct {
 	TokenGrace            time.Duration `help:"How much longer than its token a connection may last." default:"0s" see:"identity.md#expiry"`
 	TokenWorkers          int           `help:"Tokens whose signature is checked at a time; 0: half as many as there are cores, at least one." default:"0" see:"identity.md#edges"`
 	TokenCache            int           `help:"Bytes kept for tokens that were found good, so that a client that comes back costs no signature." default:"16777216" see:"identity.md#edges"`
-	ConnectHook           string        `help:"URL of your backend that is asked by HTTP (POST) who a client is whose token no issuer has signed, or who has none: it answers with the claims of a token." see:"identity.md#ask-your-backend"`
+	ConnectHook           string        `help:"URL of your backend that is asked by HTTP (POST), or by gRPC (grpcs://HOST:PORT), who a client is whose token no issuer has signed, or who has none: it answers with the claims of a token." see:"identity.md#ask-your-backend"`
 	ConnectHookTimeout    time.Duration `help:"How long the backend of --connect-hook may take." default:"3s" see:"identity.md#ask-your-backend"`
 	ConnectHookInFlight   int           `help:"Questions to the backend of --connect-hook at a time; others wait." default:"256" see:"identity.md#ask-your-backend"`
-	PermissionHook        string        `help:"URL of your backend, or policy engine, that is asked by HTTP (POST, AuthZEN 1.0) whether a user may subscribe, publish or claim where the user's token does not grant it: https://HOST/access/v1/evaluation, mostly." see:"identity.md#ask-for-each-permission"`
+	PermissionHook        string        `help:"URL of your backend, or policy engine, that is asked by HTTP (POST, AuthZEN 1.0), or by gRPC (grpcs://HOST:PORT), whether a user may subscribe, publish or claim where the user's token does not grant it: https://HOST/access/v1/evaluation, mostly." see:"identity.md#ask-for-each-permission"`
 	PermissionHookTimeout time.Duration `help:"How long the backend of --permission-hook may take." default:"3s" see:"identity.md#ask-for-each-permission"`
 	PermissionInFlight    int           `name:"permission-hook-in-flight" help:"Questions to the backend of --permission-hook at a time; others wait." default:"256" see:"identity.md#ask-for-each-permission"`
 	PermissionHookCache   int           `help:"Bytes kept for answers of the backend of --permission-hook, about 256 each." default:"16777216" see:"identity.md#ask-for-each-permission"`

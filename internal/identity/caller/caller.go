@@ -1,5 +1,5 @@
-// Package caller asks a backend by HTTP, with what every question needs: a turn, a time, a breaker,
-// a signature, and an answer that is bounded.
+// Package caller asks a backend by HTTP or gRPC, with what every question needs: a turn, a time, a
+// breaker, a signature, and an answer that is bounded.
 package caller
 
 import (
@@ -53,9 +53,11 @@ type Config struct {
 	// Subject is what is asked about, in words: "who clients are". Asked is the help of the metric
 	// of questions, Refused what becomes of clients while there is no answer.
 	Subject, Asked, Refused string
-	URL                     string
-	Guard                   *outbound.Guard
-	Secret                  *outbound.Secret // signs questions; nil: they are not signed
+	// URL is http:// or https://, or grpc://HOST:PORT or grpcs://HOST:PORT, which Form is for.
+	URL    string
+	Form   *Form
+	Guard  *outbound.Guard
+	Secret *outbound.Secret // signs questions; nil: they are not signed
 	// Timeout of a question, and of its wait for a turn before that; UnderWay is how many there are
 	// at a time. 0: the default.
 	Timeout  time.Duration
@@ -74,7 +76,8 @@ type Config struct {
 // Caller is a lifecycle.Part, safe for concurrent use.
 type Caller struct {
 	cfg     Config
-	client  *http.Client
+	client  *http.Client // nil where the backend is asked by gRPC
+	grpc    *dialled
 	end     func()
 	room    chan struct{}
 	breaker circuitbreaker.CircuitBreaker[any]
@@ -84,8 +87,12 @@ type Caller struct {
 
 // New makes a caller; the error is that of a URL which is not called.
 func New(cfg Config) (*Caller, error) {
-	if _, err := outbound.CheckURL(cfg.URL); err != nil {
-		return nil, err
+	target, secure, byGRPC, err := checkGRPC(cfg.URL)
+	if !byGRPC {
+		_, err = outbound.CheckURL(cfg.URL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (https://HOST/PATH, or grpcs://HOST:PORT)", err)
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -103,7 +110,14 @@ func New(cfg Config) (*Caller, error) {
 		cfg: cfg, room: make(chan struct{}, cfg.UnderWay),
 		breaker: circuitbreaker.NewBuilder[any]().WithFailureThreshold(FailuresToOpen).WithDelay(openFor).WithSuccessThreshold(1).Build(),
 	}
-	c.client, c.end = cfg.Guard.Client(idle)
+	if byGRPC {
+		if c.grpc, err = newDialled(&c.cfg, target, secure); err != nil {
+			return nil, err
+		}
+		c.end = func() { _ = c.grpc.conn.Close() }
+	} else {
+		c.client, c.end = cfg.Guard.Client(idle)
+	}
 	c.metrics = newMetrics(c)
 	return c, nil
 }
@@ -134,7 +148,7 @@ func (c *Caller) Check() error {
 // Cached counts a question that an answer from before was good for.
 func (c *Caller) Cached() { c.metrics.done(resultCached, 0) }
 
-// Answer of a backend, whose status is no 5xx.
+// Answer of a backend, by HTTP or as it would be by HTTP.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -143,8 +157,9 @@ type Answer struct {
 	InMesh time.Time // the same, by the mesh's clock
 }
 
-// Ask sends q in JSON, and has read make of the answer what it says. A *code.Error of read is the
-// backend's refusal, another one says that the answer can't be used.
+// Ask sends q in JSON, or in the message that has the same JSON, and has read make of the answer
+// what it says. A *code.Error of read is the backend's refusal, another one says that the answer
+// can't be used.
 //
 // The error is a *code.Error: that of read, UNAVAILABLE (no answer, or none that can be used) or
 // OVERLOADED (no turn), which say when to try again.
@@ -168,7 +183,7 @@ func (c *Caller) Ask(ctx context.Context, q any, read func(*Answer) error) error
 	defer cancel()
 	began := time.Now()
 	a, err := c.ask(ctx, q)
-	if a != nil && a.Status/100 != 5 {
+	if a != nil && a.Status/100 != 5 || errors.As(err, new(*answeredError)) {
 		// a client may well be why the answer is one that can't be used
 		c.breaker.RecordSuccess()
 	} else {
@@ -208,11 +223,19 @@ func (c *Caller) ask(ctx context.Context, q any) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	id := c.questionID()
+	if c.grpc != nil {
+		a := &Answer{Asked: time.Now()}
+		a.InMesh = c.cfg.Clock(a.Asked)
+		if a.Status, a.Header, a.Data, err = c.grpc.ask(ctx, id, body); err != nil {
+			return nil, err
+		}
+		return a, nil
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	id := c.questionID()
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "pushmesh")

@@ -1,5 +1,5 @@
-// Package hook asks a backend by HTTP who somebody is: for clients whose token is none that an
-// issuer of the mesh has signed, or who have none.
+// Package hook asks a backend by HTTP or gRPC who somebody is: for clients whose token is none that
+// an issuer of the mesh has signed, or who have none.
 package hook
 
 import (
@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/caller"
 	"github.com/pushmesh/pushmesh/internal/identity/token"
 	"github.com/pushmesh/pushmesh/internal/outbound"
+	"github.com/pushmesh/pushmesh/proto/gen/hookv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -62,7 +65,7 @@ func New(cfg Config) (*Hook, error) {
 	c, err := caller.New(caller.Config{
 		Flag: "--connect-hook", Metric: "connect_hook", Subject: "who clients are", Refused: "clients are refused with UNAVAILABLE",
 		Asked: "Clients that the backend of --connect-hook was asked about, by what came of it: ok, cached (an answer from before), or the code of the refusal.",
-		URL:   cfg.URL, Guard: cfg.Guard, Secret: cfg.Secret, Timeout: cfg.Timeout, UnderWay: cfg.UnderWay, Most: token.MaxToken, Clock: cfg.Clock, Log: cfg.Log, Registry: cfg.Registry, Tier: cfg.Tier,
+		URL:   cfg.URL, Form: form, Guard: cfg.Guard, Secret: cfg.Secret, Timeout: cfg.Timeout, UnderWay: cfg.UnderWay, Most: token.MaxToken, Clock: cfg.Clock, Log: cfg.Log, Registry: cfg.Registry, Tier: cfg.Tier,
 	})
 	if err != nil {
 		return nil, err
@@ -71,6 +74,16 @@ func New(cfg Config) (*Hook, error) {
 		cfg.CacheBytes = DefaultCache
 	}
 	return &Hook{Caller: c, cache: newCache(cfg.CacheBytes)}, nil
+}
+
+// form is that of questions by gRPC.
+var form = &caller.Form{
+	Method:   hookv1.HookService_Connect_FullMethodName,
+	Request:  func() proto.Message { return &hookv1.ConnectRequest{} },
+	Response: func() proto.Message { return &hookv1.ConnectResponse{} },
+	JSON: func(m proto.Message) ([]byte, error) {
+		return protojson.Marshal(m.(*hookv1.ConnectResponse).GetClaims())
+	},
 }
 
 // Known is who somebody is by an answer that may be used again; nil: Ask is to find that out. It

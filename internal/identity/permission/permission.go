@@ -1,6 +1,6 @@
-// Package permission asks a backend by HTTP whether somebody may do something, in the form of the
-// Authorization API of AuthZEN 1.0 (https://openid.net/specs/authorization-api-1_0.html), which
-// policy engines answer.
+// Package permission asks a backend by HTTP or gRPC whether somebody may do something, in the form
+// of the Authorization API of AuthZEN 1.0 (https://openid.net/specs/authorization-api-1_0.html),
+// which policy engines answer.
 package permission
 
 import (
@@ -13,11 +13,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/identity/caller"
 	"github.com/pushmesh/pushmesh/internal/outbound"
 	"github.com/pushmesh/pushmesh/internal/recent"
+	"github.com/pushmesh/pushmesh/proto/gen/hookv1"
 )
 
 // DefaultCache is that of a Config's CacheBytes.
@@ -61,7 +64,7 @@ func New(cfg Config) (*Hook, error) {
 	c, err := caller.New(caller.Config{
 		Flag: "--permission-hook", Metric: "permission_hook", Subject: "what clients may do", Refused: "what it would have to grant is refused with UNAVAILABLE",
 		Asked: "Permissions that the backend of --permission-hook was asked for, by what came of it: ok (it said yes or no), cached (an answer from before), or the code of the refusal.",
-		URL:   cfg.URL, Guard: cfg.Guard, Secret: cfg.Secret, Timeout: cfg.Timeout, UnderWay: cfg.UnderWay, Most: maxAnswer, Log: cfg.Log, Registry: cfg.Registry, Tier: cfg.Tier,
+		URL:   cfg.URL, Form: form, Guard: cfg.Guard, Secret: cfg.Secret, Timeout: cfg.Timeout, UnderWay: cfg.UnderWay, Most: maxAnswer, Log: cfg.Log, Registry: cfg.Registry, Tier: cfg.Tier,
 	})
 	if err != nil {
 		return nil, err
@@ -70,6 +73,15 @@ func New(cfg Config) (*Hook, error) {
 		cfg.CacheBytes = DefaultCache
 	}
 	return &Hook{Caller: c, edge: cfg.Edge, cache: recent.New[hash, kept](cfg.CacheBytes)}, nil
+}
+
+// form is that of questions by gRPC.
+var form = &caller.Form{
+	Method:   hookv1.HookService_Evaluate_FullMethodName,
+	Request:  func() proto.Message { return &hookv1.EvaluateRequest{} },
+	Response: func() proto.Message { return &hookv1.EvaluateResponse{} },
+	// a no is written, too: an answer without a decision is none
+	JSON: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal,
 }
 
 // hash of a question: all that the backend is told.
