@@ -355,7 +355,9 @@ func (e *Edge) report() {
 // about tells routers what a digest says beside what is wanted.
 func (e *Edge) about() func(*meshv1.EdgeDigest) {
 	addresses := sync.OnceValues(func() (http, subscribers string) {
-		return settings.Advertised("", e.HTTPAddr()), settings.Advertised("", e.Addr())
+		// The address for routers is of this very edge, whatever its host calls itself.
+		subscribers = settings.Advertised(e.settings.BackendAddress, e.Addr())
+		return settings.Reach(e.HTTPAddr(), subscribers), subscribers
 	})
 	return func(d *meshv1.EdgeDigest) {
 		ready, _ := e.checks.Status()

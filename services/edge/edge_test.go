@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/tierauth"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
@@ -359,6 +360,24 @@ func TestPlannedStopLosesNothing(t *testing.T) {
 	}
 	if edge, _ := w.store.Holder("client:ann", "phone"); edge != "" {
 		t.Errorf("still held by %s", edge)
+	}
+}
+
+// A container's name for itself is no name to others: where it is told of an address, that is what
+// top and doctor hear.
+func TestAnAddressThatOthersReachIsAnnounced(t *testing.T) {
+	w := newWorld(t)
+	s := w.settings("e1")
+	s.Listen, s.HTTP, s.BackendAddress = ":0", ":0", "192.0.2.7:7400"
+	e, _ := w.edgeWith(s)
+	_, port, err := net.SplitHostPort(e.HTTPAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d meshv1.EdgeDigest
+	e.about()(&d)
+	if d.GetHttpAddress() != "192.0.2.7:"+port || d.GetAddress() != "192.0.2.7:7400" {
+		t.Errorf("others hear of %s and %s", d.GetHttpAddress(), d.GetAddress())
 	}
 }
 

@@ -27,7 +27,7 @@ type Settings struct {
 	PprofAddr             string        `help:"Address of profiles, /debug/pprof/, such as 127.0.0.1:6060; empty: none. Who reaches it reads the process's memory."`
 	Advertise             string        `help:"Where subscribers may go that this edge sends away, host:port, separated by commas, such as a load balancer; GOAWAY names it. An address that is known to stop soon is left out. Default: the public addresses of the other edges." see:"a-planned-stop"`
 	PublicAddress         string        `help:"Where subscribers reach this edge, host:port. Other edges name it in GOAWAY while this edge is heard, ready and not about to stop." see:"a-planned-stop"`
-	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them. Default: the port listened on, by this host's name."`
+	BackendAddress        string        `help:"Where routers reach the subscribers' port, host:port, for backends that consume through them; its host is also where pushmesh top and doctor reach this edge. Default: the port listened on, by this host's name."`
 	NATS                  string        `name:"nats" secret:"url" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	Mesh                  string        `help:"Name of the mesh: stores of a mesh with another name are refused. Default: what the stores say." see:"several-meshes-on-one-nats"`
 	Stores                []string      `help:"Addresses of some stores, host:port, separated by commas; the others are learned from them." default:"127.0.0.1:7403"`
