@@ -80,6 +80,10 @@ mesh: build ## a mesh of separate processes on loopback with a real nats-server 
 compose-test: ## deploy/compose on a real Docker engine: up, used, scaled, down; FAULTS=1, BACKUP=1 (MESSAGES=20000); needs root
 	@scripts/compose-test
 
+.PHONY: helm-test
+helm-test: ## the Helm chart: lint, values, and every manifest before a real kube-apiserver (built once, in some 15 minutes)
+	@scripts/helm-test
+
 .PHONY: release
 release: ## everything of a release in dist/: VERSION=v1.2.3; TARGETS, OUT, DIRTY=1
 	@scripts/release $(VERSION)
