@@ -36,6 +36,7 @@ func TestRefused(t *testing.T) {
 		{"store.settings.db=postgres://a", "store.settings has db, which the chart sets"},
 		{"store.settings.shard-db.b=postgres://u:secret@db2/x", "store.settings has a password in shard-db"},
 		{"store.extraArgs={--db=postgres://db}", "everybody who lists processes would have it"},
+		{"store.extraArgs={--db-owner,$(OWNER)}", "everybody who lists processes would have it"},
 		{"edge.drain.seconds=10,edge.drain.graceSeconds=20", "15000 connections at 1000 a second and 2.5 s for the last ones take 17.5 s, and 10.0 s are there"},
 		{"edge.drain.seconds=18,edge.drain.graceSeconds=20", "and 15.0 s are there"},
 		{"edge.drain.seconds=30,edge.drain.graceSeconds=20", "less than edge.drain.seconds with 30"},

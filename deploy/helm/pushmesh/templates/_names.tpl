@@ -76,9 +76,7 @@ annotations:
 {{- /* Values of a tier over those of all tiers, as JSON: (list $ tier). */ -}}
 {{- define "pushmesh.tier" -}}
 {{- $root := index . 0 -}}
-{{- $over := omit (deepCopy (index $root.Values (index . 1))) "none" -}}
-{{- $merged := mergeOverwrite (deepCopy $root.Values.defaults) $over -}}
-{{- toJson $merged -}}
+{{- toJson (mergeOverwrite (deepCopy $root.Values.defaults) (deepCopy (index $root.Values (index . 1)))) -}}
 {{- end -}}
 
 {{- define "pushmesh.serviceAccount" -}}

@@ -77,7 +77,7 @@ backends.issuersExistingSecret needs backends.existingSecret, which says whose t
 {{- end }}
 {{- end }}
 {{- range $t.extraArgs }}
-{{- if regexMatch "^--(db|db-owner|shard-db)[= ]|://[^/@\\s]*:[^/@\\s]*@" . }}
+{{- if regexMatch "^--(db|db-owner|shard-db)([= ]|$)|://[^/@\\s]*:[^/@\\s]*@" . }}
 {{ $tier }}.extraArgs has a URL with what may be a password: everybody who lists processes would have it
 {{- end }}
 {{- end }}
