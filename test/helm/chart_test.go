@@ -225,6 +225,17 @@ func TestComputedTimes(t *testing.T) {
 			t.Errorf("%s: %v s for all, want %d, %d and %d:\n%s", name, pod.At("spec", "terminationGracePeriodSeconds"), c.drain, c.grace, c.termination, text)
 		}
 	}
+	// The next edge goes when the one before has sent its clients on, or many would move twice.
+	for set, want := range map[string]int{"": 28, "edge.drain.seconds=60,edge.preStopSeconds=20": 80, "edge.minReadySeconds=3": 3, "defaults.minReadySeconds=9": 28} {
+		d := Find(render(t, h, "--set", set), "Deployment", "pushmesh-edge")
+		if d.At("spec", "minReadySeconds") != want {
+			t.Errorf("%q: an edge counts after %v s, want %d", set, d.At("spec", "minReadySeconds"), want)
+		}
+	}
+	long := Find(render(t, h, "--set", "edge.drain.connections=1000000,edge.drain.limitSeconds=3600"), "Deployment", "pushmesh-edge")
+	if ready, deadline := long.At("spec", "minReadySeconds"), long.At("spec", "progressDeadlineSeconds"); ready != 1013 || deadline != 1613 {
+		t.Errorf("%v s, and a rollout fails after %v", ready, deadline)
+	}
 	for _, tier := range []string{"router", "store", "compute"} {
 		all := render(t, h, "--set", tier+".graceSeconds=40,"+tier+".preStopSeconds=7")
 		pod := Find(all, "Deployment", "pushmesh-"+tier).Pod()

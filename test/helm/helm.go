@@ -64,7 +64,8 @@ func Open() (Helm, error) {
 	return Helm{path}, err
 }
 
-func (h Helm) run(args ...string) ([]byte, error) {
+// Run is helm with arguments, and returns what it prints.
+func (h Helm) Run(args ...string) ([]byte, error) {
 	var out, complaint bytes.Buffer
 	command := exec.Command(h.path, args...)
 	command.Stdout, command.Stderr = &out, &complaint
@@ -78,13 +79,13 @@ func (h Helm) run(args ...string) ([]byte, error) {
 
 // Lint finds faults of the chart with values.
 func (h Helm) Lint(values string) error {
-	_, err := h.run("lint", "--strict", "--quiet", "--kube-version", Kubernetes, "--values", values, Chart())
+	_, err := h.Run("lint", "--strict", "--quiet", "--kube-version", Kubernetes, "--values", values, Chart())
 	return err
 }
 
 // Template renders the release pushmesh in the namespace prod; args are further flags.
 func (h Helm) Template(args ...string) ([]Object, error) {
-	out, err := h.run(slices.Concat([]string{"template", "pushmesh", Chart(), "--namespace", "prod", "--kube-version", Kubernetes}, args)...)
+	out, err := h.Run(slices.Concat([]string{"template", "pushmesh", Chart(), "--namespace", "prod", "--kube-version", Kubernetes}, args)...)
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func TestAnotherVersionOfTheChartChangesNoPod(t *testing.T) {
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := h.run("template", "pushmesh", later, "--namespace", "prod", "--kube-version", Kubernetes, "--values", example("open"))
+	out, err := h.Run("template", "pushmesh", later, "--namespace", "prod", "--kube-version", Kubernetes, "--values", example("open"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 // Command dryrun shows every manifest of the chart and of its examples to a real Kubernetes API
 // server, which decodes, defaults, admits and validates them as it does a user's, and keeps none
-// (dryRun=All, fieldValidation=Strict). It runs the server and its etcd itself.
+// (dryRun=All, fieldValidation=Strict). Then helm installs, upgrades, rolls back and uninstalls a
+// release there, of which no pod runs. It runs the server and its etcd itself.
 package main
 
 import (
@@ -55,6 +56,9 @@ func run(ctx context.Context) (err error) {
 		if err := server.takes(ctx, filepath.Base(file), objects, filepath.Base(file) != "everything.yaml"); err != nil {
 			return err
 		}
+	}
+	if err := server.releases(ctx, h); err != nil {
+		return err
 	}
 	if files, err = helm.Examples(); err != nil {
 		return err
