@@ -89,10 +89,12 @@ type Caller struct {
 func New(cfg Config) (*Caller, error) {
 	target, secure, byGRPC, err := checkGRPC(cfg.URL)
 	if !byGRPC {
-		_, err = outbound.CheckURL(cfg.URL)
+		if _, err = outbound.CheckURL(cfg.URL); err != nil {
+			err = fmt.Errorf("%w (https://HOST/PATH, or by gRPC grpcs://HOST:PORT)", err)
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (https://HOST/PATH, or grpcs://HOST:PORT)", err)
+		return nil, err
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
