@@ -45,6 +45,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
@@ -145,7 +146,7 @@ func (e *Edge) assemble() error {
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, TLS: e.identity != nil, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
-		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
+		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups(), DeadLetters: s.DeadLetterRate},
 		AddressTopics: s.AddressTopics, UserTopics: s.UserTopics,
 	})
 	e.rank(belongs)
@@ -284,7 +285,7 @@ func (e *Edge) claim(began uint64) {
 func limits(s Settings) loop.Limits {
 	return loop.Limits{
 		MaxFrame: s.MaxFrame, Subscriptions: s.MaxSubscriptions,
-		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, ReplayPace: s.CatchupRate, FrameTimeout: s.FrameTimeout, StuckTimeout: s.StuckTimeout, DeadLetterRate: s.DeadLetterRate,
+		QueueBytes: s.QueueBytes, QueueMessages: s.QueueMessages, HandshakeTimeout: s.HandshakeTimeout, ReplayPace: s.CatchupRate, FrameTimeout: s.FrameTimeout, StuckTimeout: s.StuckTimeout, DeadLetters: letters.Limits{Session: s.DeadLetterRate, Users: letters.NewUsers(s.UserDeadLetterRate)},
 	}
 }
 

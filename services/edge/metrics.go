@@ -280,7 +280,7 @@ var sums = []sum{
 	{"messages_released_total", "Messages that are not ACKed and whose bytes are not kept: they are read from the log where they must be sent again.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Released) }},
 	{"ack_timeouts_total", "Messages whose ACK timed out.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AckTimeouts) }},
 	{"dead_letters_total", "Messages of sessions that became dead letters.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.DeadLetters) }},
-	{"dead_letters_delayed_total", "How often a message of a session had to wait to become a dead letter (--dead-letter-rate).", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.DeadLettersDelayed) }},
+	{"dead_letters_delayed_total", "How often a message of a session had to wait to become a dead letter (--dead-letter-rate, --user-dead-letter-rate).", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.DeadLettersDelayed) }},
 	{"stale_events_total", "Answers that arrived for connections that had ended.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Stats.StaleEvents) }},
 	{"accepts_total", "Connections accepted.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Accepts) }},
 	{"accept_out_of_descriptors_total", "Connections that could not be accepted because no file descriptor was left.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.AcceptFull) }},

@@ -56,7 +56,8 @@ type Settings struct {
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: the client address that they send with the PROXY protocol (v1, v2) is believed. They must send it for each client, and have no limits by address themselves." see:"behind-a-proxy"`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
-	DeadLetterRate        int           `zero:"keep" help:"Messages of one session that may become dead letters in a second because it does not ACK them; further ones wait in its receive window. 0: no limit." default:"100" see:"limits-of-connections"`
+	DeadLetterRate        int           `zero:"keep" help:"Messages of one session, or of one group on this edge, that may become dead letters in a second because nobody ACKs them; further ones wait in the session's receive window, and a group's are delivered again. 0: no limit." default:"100" see:"limits-of-connections"`
+	UserDeadLetterRate    int           `zero:"keep" help:"The same for all sessions of one user on this edge together. 0: no limit." default:"1000" see:"limits-of-connections"`
 	RatePatience          time.Duration `help:"How long a client may stay above --max-frame-rate or --max-byte-rate before it is closed." default:"30s" see:"limits-of-connections"`
 	TLSCerts              []string      `name:"tls-cert" help:"PEM files of certificates with their chains, one for each --tls-key: clients may connect with TLS then. A client gets the first certificate that is for the name it asks for, or else the first of all." see:"tls"`
 	TLSKeys               []string      `name:"tls-key" help:"PEM files of the certificates' keys, in the same order." see:"tls"`
@@ -166,6 +167,7 @@ func (s *Settings) Check() error {
 		settings.Range("max-frame-rate", d.MaxFrameRate, 0, 1_000_000),
 		settings.Range("max-byte-rate", d.MaxByteRate, 0, 1<<40),
 		settings.Range("dead-letter-rate", d.DeadLetterRate, 0, 1_000_000),
+		settings.Range("user-dead-letter-rate", d.UserDeadLetterRate, 0, 1_000_000),
 		settings.Range("rate-patience", d.RatePatience.Seconds(), 0.1, 86400),
 		settings.Range("tls-workers", d.TLSWorkers, 0, 1024),
 		settings.Range("tls-handshakes", d.TLSHandshakes, 1, 1_000_000),

@@ -335,7 +335,7 @@ func (c *core) build(owner backend.Owner) {
 	ready := prepare.New(prepare.Config{Guard: c.guard, Secret: c.secret, Registry: c.tel.Registry})
 	lane := claims.New(claims.Config{
 		Backend: c.backend, Away: c.backend.Away, Owner: owner, Owned: log.Ownerships, Own: log.Ownership, Sure: log.Sure, Policies: policies.Table,
-		Prepare: ready.Ask, Log: c.tel.Log, Registry: c.tel.Registry,
+		Prepare: ready.Ask, UserPlaces: c.settings.UserClaims, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	policies.OnChange(func(*policy.Table) { lane.Ruled() })
 	policies.Register("store", c.tel.Registry)

@@ -54,6 +54,7 @@ type Settings struct {
 	MaxSessions     int               `help:"Durable sessions of the mesh, groups among them; further ones are not created (OVERLOADED). 0: no limit." zero:"keep" default:"100000000" see:"quotas-of-sessions"`
 	UserSessions    int               `help:"Durable sessions of one user; further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"10000" see:"quotas-of-sessions"`
 	AddressSessions int               `help:"Durable sessions created from one address, IPv4 or a /64 of IPv6, but not from those that edges exempt (--exempt-from, --proxy-protocol-from); further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"1000000" see:"quotas-of-sessions"`
+	UserClaims      int               `help:"Resources that clients of one user may hold or wait for at a time, of those that this store decides about; further ones are refused (RATE_LIMITED). Backends are not concerned. 0: no limit." zero:"keep" default:"1000" see:"quotas-of-sessions"`
 	MaxSessionTTL   time.Duration     `name:"max-session-ttl" help:"Longest time that a client may have its session outlive its connection; longer ones are refused (INVALID_ARGUMENT), and one that asks for none gets at most this." default:"8784h" see:"quotas-of-sessions"`
 	OutboundAllow   []string          `help:"What stores may call beside public addresses where a policy names a URL (claims.prepare.url): prefixes such as 10.0.0.0/8, addresses, or host:port, separated by commas." see:"security.md#calls-to-urls-of-policies"`
 	WebhookSecrets  string            `name:"webhook-secret-file" help:"File of the secrets, whsec_… and a line each, with which calls by HTTP are signed (Standard Webhooks); it is read again when it changes. Without it they are not signed." see:"security.md#calls-to-urls-of-policies"`
@@ -127,6 +128,7 @@ func (s *Settings) Check() error {
 		settings.Range("max-sessions", d.MaxSessions, 0, 1<<40),
 		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
 		settings.Range("address-sessions", d.AddressSessions, 0, 1<<40),
+		settings.Range("user-claims", d.UserClaims, 0, 1_000_000),
 		settings.Range("max-session-ttl", d.MaxSessionTTL.Hours(), 1.0/60, 366*24),
 		settings.Range("trace-ratio", d.TraceRatio, 0, 1),
 		settings.Range("grace", d.Grace.Seconds(), 0.1, 600),

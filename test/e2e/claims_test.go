@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -254,4 +256,31 @@ func BenchmarkClaimHandOver(b *testing.B) {
 			b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
 		})
 	}
+}
+
+// A client's resources have a quota at the stores, which refuse further ones by name of the flag;
+// who gives one up may have another.
+func TestClaimsHaveAQuota(t *testing.T) {
+	t.Parallel()
+	m := harness.Start(t, harness.Options{Change: func(s *inprocess.Settings) { s.Stores[0].UserClaims = 2 }})
+	seats(t, m.Router(t), m.EdgeAddrs, &pushmeshv1.ClaimPolicy{})
+	ann, bob := newClaimant(t, m.EdgeAddrs[0], "ann"), newClaimant(t, m.EdgeAddrs[0], "bob")
+	acquire := func(c *claimant, resource string) *wirev1.ClaimState {
+		c.send(&wirev1.Claim{Resource: resource})
+		return c.until(c.id, wirev1.ClaimState_STATE_GRANTED, wirev1.ClaimState_STATE_QUEUED)
+	}
+	first := acquire(ann, "seat/1")
+	acquire(ann, "seat/2")
+	refused := func() {
+		t.Helper()
+		ann.send(&wirev1.Claim{Resource: "seat/3"})
+		if e := ann.Error(); e.GetRef() != ann.id || e.GetCode() != wirev1.Code_CODE_RATE_LIMITED || !strings.Contains(e.GetMessage(), "--user-claims") || e.GetRetryAfterMs() == 0 {
+			t.Errorf("a third resource: %v", e)
+		}
+	}
+	refused()
+	acquire(bob, "seat/3")
+	ann.send(&wirev1.Claim{Resource: "seat/1", Op: wirev1.Claim_OP_RELEASE, Token: first.GetToken()})
+	ann.until(ann.id, wirev1.ClaimState_STATE_RELEASED)
+	acquire(ann, "seat/3")
 }

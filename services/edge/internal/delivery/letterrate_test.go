@@ -1,19 +1,21 @@
 package delivery
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 )
 
 // nacking is a world whose session may make so many dead letters in a second, after so many
 // attempts.
 func nacking(t *testing.T, rate int, attempts uint32) *world {
 	t.Helper()
-	w := newWorld(t, Limits{DeadLetterRate: rate})
+	w := newWorld(t, Limits{DeadLetters: letters.Limits{Session: rate}})
 	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, MaxAttempts: attempts}}})
 	w.mesh.Append("room/1")
 	return w
@@ -141,5 +143,56 @@ func TestConnectingAgainGainsOneDeadLetter(t *testing.T) {
 	since := time.Duration(w.now - begun)
 	if got, most := w.lettersOnce(), int(since.Seconds()*rate); got == 0 || got > most+2*connections {
 		t.Fatalf("%d dead letters in %s, want some and at most %d", got, since, most+2*connections)
+	}
+}
+
+// A user's sessions make dead letters at the user's rate together, whatever each alone may; another
+// user's go on, and in the end each message of all of them is a dead letter once.
+func TestDeadLettersOfAUserHaveARate(t *testing.T) {
+	const n, rate = 40, 2
+	w := newWorld(t, Limits{DeadLetters: letters.Limits{Session: 1000, Users: letters.NewUsers(rate)}})
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "room", Policy: &pushmeshv1.Policy{Durable: true, MaxAttempts: 1}}})
+	w.mesh.Append("room/1")
+	of := func(clientID, session string) *client {
+		c := w.connect(&wirev1.Hello{ClientId: clientID, Session: session, HeartbeatMs: 600_000})
+		c.subscribeSession("room/1")
+		return c
+	}
+	clients := []*client{of("ann", "1"), of("ann", "2"), of("ann", "3"), of("bob", "1")}
+	w.pass(0)
+	for range n {
+		w.mesh.Send("room/1", "x")
+	}
+	w.pass(time.Second)
+	begun := w.now
+	for _, c := range clients {
+		c.nackAll(n)
+	}
+	made := func() map[string]int {
+		users := map[string]int{}
+		once := map[string]bool{}
+		for _, l := range w.mesh.Letters {
+			if id := fmt.Sprint(l.GetUser(), "/", l.GetSession(), " ", l.GetSeq()); once[id] {
+				t.Fatalf("%s is a dead letter twice", id)
+			} else {
+				once[id] = true
+			}
+			users[l.GetUser()]++
+		}
+		return users
+	}
+	for made()["client:ann"] < 3*n {
+		w.pass(time.Second)
+		since := time.Duration(w.now - begun)
+		got := made()
+		if most := 10*rate + int(since.Seconds()+1)*rate; got["client:ann"] > most {
+			t.Fatalf("%d dead letters of ann in %s, at most %d are in time", got["client:ann"], since, most)
+		}
+		if since > 2*time.Minute {
+			t.Fatalf("after %s only %v dead letters", since, got)
+		}
+	}
+	if got := made(); got["client:bob"] != n || w.h.stats.DeadLettersDelayed == 0 {
+		t.Errorf("dead letters %v, delayed %d times; want all of bob's as well", got, w.h.stats.DeadLettersDelayed)
 	}
 }

@@ -166,7 +166,7 @@ const (
 // mayExhaust reports whether one more message of the session may become a dead letter for want of
 // an ACK now, and counts it. Where it may not, the message waits in the window, or is sent again.
 func (z *sessionKeeper) mayExhaust(t *state.Track) bool {
-	if z.hub.lim.DeadLetterRate == 0 || t.Conn.Session.MayExhaust(z.hub.now, z.hub.lim.DeadLetterRate) {
+	if l := &z.hub.lim.DeadLetters; !l.Any() || t.Conn.Session.MayExhaust(z.hub.now, l) {
 		return true
 	}
 	z.hub.stats.DeadLettersDelayed++

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/cursor"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 )
 
 // SaveDelay is how long changes of a session gather before they are handed to the mesh.
@@ -28,10 +29,8 @@ type Session struct {
 	// cursors are of topics that no position of the connection has taken up.
 	cursors map[string]*meshv1.SessionCursor
 	letters []*meshv1.DeadLetter
-	saveAt  int64 // 0: nothing has changed
-	// exhaustAt is when the next message may be given up for want of an ACK, less what may come at
-	// once.
-	exhaustAt int64
+	saveAt  int64        // 0: nothing has changed
+	pace    letters.Pace // of messages that are given up for want of an ACK
 	// storing are the refs of subscriptions whose first positions are being stored.
 	storing map[uint32]struct{}
 }
@@ -130,25 +129,9 @@ func (s *Session) GiveUp(m *exchange.Message, attempts uint32, why wirev1.Code, 
 	})
 }
 
-// exhaustBurst is what may be given up at once, as the time that it takes at the rate.
-const exhaustBurst = 10 * int64(time.Second)
-
 // MayExhaust reports whether one more message may be given up for want of an ACK now, in
-// nanoseconds, at so many in a second, and counts it then. Ten seconds' worth may come at once, but
-// one message alone from a connection that is new: so one whose client ends each time that it gets
-// a message is given up as well, and connecting again, which the store has to write down anyhow,
-// gains one more.
-func (s *Session) MayExhaust(now int64, rate int) bool {
-	if s.exhaustAt == 0 {
-		s.exhaustAt = now + exhaustBurst - int64(time.Second)/int64(rate)
-	}
-	at := max(s.exhaustAt, now)
-	if at-now >= exhaustBurst {
-		return false
-	}
-	s.exhaustAt = at + int64(time.Second)/int64(rate)
-	return true
-}
+// nanoseconds, and counts it then.
+func (s *Session) MayExhaust(now int64, l *letters.Limits) bool { return s.pace.May(now, s.User, l) }
 
 // HasLetters reports whether there are dead letters that were not handed in.
 func (s *Session) HasLetters() bool { return len(s.letters) > 0 }

@@ -126,26 +126,3 @@ func TestRemovalKeepsWhatOtherFiltersWant(t *testing.T) {
 		t.Fatalf("removed %v, kept %v", w.GetRemoveTopics(), w.GetCursors())
 	}
 }
-
-// A new hold may give up one message at once, one that was idle ten seconds' worth, and then as
-// many in a second as the rate says.
-func TestGivingUpHasARate(t *testing.T) {
-	const second, rate = int64(1e9), 100
-	s := attached(nil)
-	at := 5 * second
-	most := func() (n int) {
-		for s.MayExhaust(at, rate) {
-			n++
-		}
-		return n
-	}
-	for _, x := range []struct {
-		after int64
-		want  int
-	}{{0, 1}, {0, 0}, {second / 2, rate / 2}, {second, rate}, {3 * second, 3 * rate}, {3600 * second, 10 * rate}, {0, 0}} {
-		at += x.after
-		if got := most(); got != x.want {
-			t.Errorf("%d were given up %d ns later, want %d", got, x.after, x.want)
-		}
-	}
-}

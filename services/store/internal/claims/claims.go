@@ -47,10 +47,12 @@ type Config struct {
 	Sure     func(ctx context.Context, shard int) error
 	Policies func() *policy.Table
 	// Prepare makes a call when it is its turn (prepare.Pool). It must not block.
-	Prepare  func(prepare.Job)
-	Limits   Limits
-	Log      *slog.Logger
-	Registry prometheus.Registerer
+	Prepare func(prepare.Job)
+	// UserPlaces is how many places the clients of one user may have here; 0: no limit.
+	UserPlaces int
+	Limits     Limits
+	Log        *slog.Logger
+	Registry   prometheus.Registerer
 }
 
 // Lane is a lifecycle.Part. Its goroutine owns the book and the writer in the database: it gathers

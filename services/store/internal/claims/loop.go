@@ -104,7 +104,7 @@ func (l *Lane) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.writer, l.book = writer, book.New(book.Config{Rules: l.rules})
+	l.writer, l.book = writer, book.New(book.Config{Rules: l.rules, UserPlaces: l.cfg.UserPlaces})
 	l.running, l.ended = context.WithCancel(context.Background())
 	l.shards = shards{size: firstGroup}
 	l.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/budget"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/kept"
+	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
@@ -90,9 +91,9 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 	FrameTimeout     time.Duration // for a frame that has begun
 	StuckTimeout     time.Duration // for a client that takes nothing of what is queued
-	ReplayPace       int           // messages in a millisecond for all that are behind; 0: no limit
-	// dead letters of a session in a second, for want of ACKs; 0: no limit
-	DeadLetterRate int
+	// messages in a millisecond for all that are behind; 0: no limit
+	ReplayPace  int
+	DeadLetters letters.Limits // in a second, for want of ACKs
 
 	WildcardTopics int // a wildcard with ack, a session or a start other than LIVE
 	QueueMemory    int // all queues of the loop together, where it shares no budget

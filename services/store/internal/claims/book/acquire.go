@@ -1,6 +1,8 @@
 package book
 
 import (
+	"fmt"
+
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -32,6 +34,8 @@ func (b *Book) acquire(s *shard, r *resource, p *place, op *Op, now uint64) (*wi
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, rules.WaitTTL/3, "too many places")
 	case full && r.waiting() >= rules.MaxWaiting:
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, again(r, now), "the line is full")
+	case op.GetBound() && b.users.full(op.GetOwner(), b.cfg.UserPlaces):
+		return nil, code.Retry(wirev1.Code_CODE_RATE_LIMITED, rules.WaitTTL/3, fmt.Sprintf("the user's clients have %d places at resources of this store, and more are too many (--user-claims)", b.cfg.UserPlaces))
 	}
 	p = b.newcomer(b.resource(s, op.GetResource()), op, now)
 	return b.state(p.r, p, op, now), nil
@@ -46,6 +50,9 @@ func (b *Book) newcomer(r *resource, op *Op, now uint64) *place {
 		p.expires = now + wait
 	}
 	b.admit(p)
+	if op.GetBound() {
+		b.users.count(p)
+	}
 	b.enter(p, now)
 	if op.GetConn() != 0 && op.Node != "" {
 		b.tie(p, op)

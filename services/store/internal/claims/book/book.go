@@ -31,6 +31,9 @@ type Config struct {
 	// Places, and watches of a resource by a node, that there may be: DefaultPlaces of each. More
 	// are OVERLOADED.
 	Places, Watches int
+	// UserPlaces is how many places clients of one user may have made; 0: no limit. More are
+	// RATE_LIMITED.
+	UserPlaces int
 	// NodeGone is how long a node may be without a stream, DefaultNodeGone.
 	NodeGone time.Duration
 }
@@ -44,6 +47,7 @@ type Book struct {
 	nodes  map[string][]*node
 	// places, of which so many hold, and watches that there are.
 	places, holders, watches int
+	users                    users
 	step                     *Step
 	dirty                    []*place
 	touched                  []*resource
@@ -58,7 +62,7 @@ func New(cfg Config) *Book {
 	cfg.Places = cmp.Or(cfg.Places, DefaultPlaces)
 	cfg.Watches = cmp.Or(cfg.Watches, DefaultPlaces)
 	cfg.NodeGone = cmp.Or(cfg.NodeGone, DefaultNodeGone)
-	return &Book{cfg: cfg, shards: map[int]*shard{}, nodes: map[string][]*node{}, step: &Step{}}
+	return &Book{cfg: cfg, shards: map[int]*shard{}, nodes: map[string][]*node{}, users: users{}, step: &Step{}}
 }
 
 // Load begins a shard with the places that the database has, in the order of Seq. Who waits was
@@ -90,6 +94,9 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	}
 	s.places[placeID{r, p.owner}] = p
 	b.places++
+	if row.Bound {
+		b.users.count(p)
+	}
 	if p.offered != 0 { // whether the owner was notified is not known: it has to be, from here
 		p.offered = max(p.offered, later(b.now, r.rules.OfferTTL+b.cfg.NodeGone))
 	}
@@ -116,6 +123,7 @@ func (b *Book) Drop(n int) {
 		b.cut(p)
 		b.wakes.drop(p)
 		b.places--
+		b.users.forget(p)
 		if p.holds() {
 			b.holders--
 		}

@@ -37,6 +37,57 @@ func TestNoRoomForMore(t *testing.T) {
 	d.is(d.do(acquire, "c"), isQueued)
 }
 
+// Clients of a user have so many places together, whatever their names and connections; others,
+// backends and who has a place already are not concerned, and what ends makes room.
+func TestAUsersPlacesAreBounded(t *testing.T) {
+	d := newDesk(t)
+	d.b = New(Config{Rules: func(string) *policy.Claims { return &d.rules }, UserPlaces: 2})
+	names := []string{"r", "r2", "r3", "r4"}
+	for _, name := range names {
+		d.load(shardOf(name))
+	}
+	n := uint64(0)
+	of := func(resource string) func(*Op) {
+		n++
+		tied := conn(n)
+		return func(op *Op) {
+			tied(op)
+			op.Resource, op.Bound = resource, true
+		}
+	}
+	one := d.is(d.do(acquire, "ann/phone", of("r")), isGranted)
+	d.is(d.do(acquire, "ann/laptop", of("r2")), isGranted)
+	full := d.do(acquire, "ann/tv", of("r3"))
+	d.refused(full, wirev1.Code_CODE_RATE_LIMITED)
+	if !strings.Contains(full.Error, "--user-claims") || full.RetryAfter <= 0 {
+		t.Errorf("%+v, want the flag and a time to come back", full)
+	}
+	d.is(d.do(acquire, "ann/phone", of("r")), isGranted)
+	d.is(d.do(acquire, "bob/phone", of("r")), isQueued)
+	d.is(d.do(acquire, "ann/cron", func(op *Op) { op.Resource = "r3" }), isGranted) // a backend's
+	d.is(d.do(acquire, "client:ann/1", of("r4")), isGranted)
+	d.is(d.do(acquire, "client:ann/2", of("r4")), isQueued)
+	d.is(d.do(acquire, "client:ann/3", of("r4")), isQueued)
+	// who names a successor spends nothing of the successor's
+	d.is(d.do(release, "ann/phone", of("r"), token(one.Token), successorOf("bob/tv")), isReleased)
+	d.is(d.do(acquire, "bob/phone", of("r")), isQueued)
+	d.is(d.do(acquire, "bob/laptop", of("r2")), isQueued)
+	d.refused(d.do(acquire, "bob/watch", of("r3")), wirev1.Code_CODE_RATE_LIMITED)
+	d.is(d.do(acquire, "ann/tv", of("r")), isQueued) // ann has room again
+	d.refused(d.do(acquire, "ann/tv", of("r2")), wirev1.Code_CODE_RATE_LIMITED)
+	// a shard that is loaded again is counted again, and one that is gone is not
+	d.load(shardOf("r2"))
+	d.refused(d.do(acquire, "ann/tv", of("r2")), wirev1.Code_CODE_RATE_LIMITED)
+	d.b.Drop(shardOf("r2"))
+	d.is(d.do(acquire, "ann/tv", of("r3")), isQueued)
+	for _, name := range names {
+		d.b.Drop(shardOf(name))
+	}
+	if len(d.b.users) != 0 {
+		t.Errorf("without places users are counted: %v", d.b.users)
+	}
+}
+
 func TestTheLineIsBounded(t *testing.T) {
 	d := newDesk(t, func(c *policy.Claims) { c.MaxWaiting = 1 })
 	d.is(d.do(acquire, "a"), isGranted)

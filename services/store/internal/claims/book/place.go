@@ -32,6 +32,7 @@ type place struct {
 	notified                               uint32 // position its connection was notified of last
 	priority                               uint8
 	bound, preparing, dirty, stored, ended bool
+	counted                                bool // among its user's
 }
 
 // Slot is the line's.
