@@ -25,8 +25,6 @@ type Bounds struct {
 	Rate int
 	// Address is how many groups the members of one address (GroupJoin.Origin) may have made here.
 	Address int
-	// DeadLetters is how many messages of a group may be dead letters in a second for want of ACKs.
-	DeadLetters int
 }
 
 // Bytes that each thing takes that is kept, about, without what it points to.

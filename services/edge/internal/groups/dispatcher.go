@@ -91,7 +91,7 @@ func (g *Groups) begin(s *share, granted *meshv1.AttachSessionResponse, asked ti
 	if first != nil {
 		d.key, d.start = first.join.Key, first.join.Start
 	}
-	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost, DeadLetters: g.cfg.Bounds.DeadLetters, Full: g.bounds.memory.Full})
+	d.core = assignment.New(assignment.Config{User: User, Session: s.name, Key: d.key, MaxAttempts: g.cfg.MaxAttempts, Topics: topicsMost, Full: g.bounds.memory.Full})
 	g.dispatchers[d.conn.Slot], s.dispatcher = d, d
 	g.hearing.add(d)
 	g.weigh(d)
@@ -418,7 +418,6 @@ func (g *Groups) count(d *dispatcher) {
 	g.Stats.Assigned.Add(s.Assigned - o.Assigned)
 	g.Stats.Redelivered.Add(s.Redelivered - o.Redelivered)
 	g.Stats.DeadLetters.Add(s.DeadLetters - o.DeadLetters)
-	g.Stats.Delayed.Add(s.Delayed - o.Delayed)
 	g.Stats.Missed.Add(s.Missed - o.Missed)
 	g.Stats.Expired.Add(s.Expired - o.Expired)
 	g.Stats.NoMember.Add(s.NoMember - o.NoMember)

@@ -152,7 +152,7 @@ type Stats struct {
 	// Assigned messages, Redelivered ones among them, Missed ones that retention took, Expired and
 	// NoMember ephemeral ones that went to nobody; TooMany ephemeral ones were of a topic of which
 	// very many waited for very many groups.
-	Assigned, Redelivered, DeadLetters, Delayed, Missed, Expired, NoMember, TooMany atomic.Uint64
+	Assigned, Redelivered, DeadLetters, Missed, Expired, NoMember, TooMany atomic.Uint64
 	// Grants of leases, Lost ones, edges that were taken for Dead, and BadFrames.
 	Grants, Lost, Dead, BadFrames atomic.Uint64
 }

@@ -121,7 +121,6 @@ func (m *Mesh) Figures() []Figure {
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_NO_SUBSCRIBER, gs.NoMember.Load()),
 		coded("group_drops_total", "Messages of groups that were not delivered, by reason.", wirev1.Code_CODE_QUEUE_FULL, gs.TooMany.Load()),
 		count("group_dead_letters_total", "Messages of groups that became dead letters.", gs.DeadLetters.Load()),
-		count("group_dead_letters_delayed_total", "How often a message of a group had to wait to become a dead letter (--dead-letter-rate).", gs.Delayed.Load()),
 	)
 	if m.cfg.Teller != nil {
 		out = append(out, gauge("events_waiting", "Events ($events/…) queued for a router.", float64(m.cfg.Teller.Waiting())))

@@ -14,7 +14,6 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 )
 
 // MemberID names a member in the whole mesh.
@@ -32,9 +31,6 @@ type Config struct {
 	// MaxAttempts of a topic's messages before they are dead letters. The last of them is one of
 	// which a member gave word: it refused the message, let it time out, or its connection ended.
 	MaxAttempts func(topic string) uint32
-	// DeadLetters is how many messages may be dead letters in a second because nobody ACKs them;
-	// further ones are delivered again. 0: no limit.
-	DeadLetters int
 	// Topics is the most that the group may have; 0: 1,000.
 	Topics int
 	// QueueMessages (1,024) and QueueBytes (4 MiB) bound what waits for a member.
@@ -82,7 +78,6 @@ type Core struct {
 
 	changed []*place
 	letters []*meshv1.DeadLetter
-	pace    letters.Pace // of those for want of an ACK
 	out     Output
 	stats   Stats
 }
@@ -103,8 +98,6 @@ type holder struct {
 // Stats of a core.
 type Stats struct {
 	Assigned, Redelivered, DeadLetters uint64
-	// Delayed is how often a message had to wait to become a dead letter.
-	Delayed uint64
 	// Missed messages that retention took before any member had them.
 	Missed uint64
 	// Dropped ephemeral messages: EXPIRED or NO_SUBSCRIBER.

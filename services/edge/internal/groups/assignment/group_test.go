@@ -52,43 +52,6 @@ func TestLoadIsSpread(t *testing.T) {
 	}
 }
 
-// Members that Nack all they get make dead letters at the group's rate; what waits for its turn is
-// delivered again, and can still be ACKed.
-func TestDeadLettersOfAGroupHaveARate(t *testing.T) {
-	const n, rate = 30, 2
-	c := started(t, Config{DeadLetters: rate, MaxAttempts: func(string) uint32 { return 1 }}, "t", 1, head("t", 0))
-	c.Live(run("t", 1, n))
-	lettersOf, acked := map[uint64]int{}, false
-	for second := int64(0); len(lettersOf) < n-1; second++ {
-		if second > 2*n {
-			t.Fatalf("after %d s only %d dead letters", second, len(lettersOf))
-		}
-		c.Advance(1+second*1e9, 1+uint64(second)*1e6)
-		for _, a := range c.Take().Assigned {
-			how := meshv1.GroupSettle_HOW_NACKED
-			if a.Message.Seq == n && second > 0 {
-				how, acked = meshv1.GroupSettle_HOW_ACKED, true
-			}
-			c.Settle(a.Member, &meshv1.GroupSettle{Topic: "t", Epoch: epoch, Seq: a.Message.Seq, How: how})
-		}
-		_, letters := c.Save(false)
-		for _, l := range letters {
-			lettersOf[l.GetSeq()]++
-		}
-		if most := 1 + int(second+1)*rate; len(lettersOf) > most {
-			t.Fatalf("%d dead letters after %d s, at most %d are in time", len(lettersOf), second, most)
-		}
-	}
-	for seq, times := range lettersOf {
-		if times != 1 || seq == n {
-			t.Errorf("message %d is a dead letter %d times", seq, times)
-		}
-	}
-	if !acked || c.Stats().Delayed == 0 || c.Stats().DeadLetters != n-1 {
-		t.Errorf("acked: %v, %+v", acked, c.Stats())
-	}
-}
-
 func TestATimeoutGoesToAnother(t *testing.T) {
 	c := started(t, Config{}, "t", 2, head("t", 0))
 	c.Live(run("t", 1, 1))

@@ -2,13 +2,11 @@ package assignment
 
 import (
 	"container/heap"
-	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
-	"github.com/pushmesh/pushmesh/services/edge/internal/limits/letters"
 )
 
 // task is a durable message that is queued and not settled.
@@ -248,13 +246,8 @@ func (c *Core) back(t *task, how meshv1.GroupSettle_How, delay int64, unseen boo
 	if how != meshv1.GroupSettle_HOW_NACKED {
 		t.last = m
 	}
-	exhausted := !unseen && t.attempts >= c.cfg.MaxAttempts(t.at.topic)
-	if exhausted && !c.mayExhaust() {
-		exhausted, delay = false, max(delay, exhaustLater)
-		c.stats.Delayed++
-	}
 	switch {
-	case exhausted:
+	case !unseen && t.attempts >= c.cfg.MaxAttempts(t.at.topic):
 		c.letter(t.at, t.m, t.attempts, wirev1.Code_CODE_ATTEMPTS_EXHAUSTED)
 		c.drop(t)
 	case delay > 0:
@@ -263,15 +256,4 @@ func (c *Core) back(t *task, how meshv1.GroupSettle_How, delay int64, unseen boo
 	default:
 		c.ready(t)
 	}
-}
-
-// exhaustLater is when a message is delivered again that may not be a dead letter yet, in
-// nanoseconds.
-const exhaustLater = int64(time.Second)
-
-// mayExhaust reports whether one more message may be a dead letter for want of an ACK now, and
-// counts it then.
-func (c *Core) mayExhaust() bool {
-	l := letters.Limits{Session: c.cfg.DeadLetters}
-	return !l.Any() || c.pace.May(c.now, c.cfg.User, &l)
 }

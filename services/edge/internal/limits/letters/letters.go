@@ -1,6 +1,6 @@
-// Package letters bounds how many messages become dead letters for want of ACKs: of one session or
-// group, and of one user of an edge, whatever sessions it has. A client that Nacks all it gets
-// makes the database write; it can do that no faster than this.
+// Package letters bounds how many messages become dead letters for want of ACKs: of one session,
+// and of one user of an edge, whatever sessions it has. A client that Nacks all it gets makes the
+// database write; it can do that no faster than this.
 package letters
 
 import (
@@ -14,7 +14,7 @@ const burst = 10 * int64(time.Second)
 
 // Limits of an edge.
 type Limits struct {
-	// Session is how many a session, or a group, may make in a second; 0: no limit.
+	// Session is how many a session may make in a second; 0: no limit.
 	Session int
 	// Users bounds those of a user's sessions together; nil: nothing does.
 	Users *Users
@@ -23,7 +23,7 @@ type Limits struct {
 // Any reports whether there is a limit.
 func (l *Limits) Any() bool { return l.Session > 0 || l.Users != nil }
 
-// Pace is that of one session on one connection, or of a group. It has one user at a time.
+// Pace is that of one session on one connection. It has one user at a time.
 type Pace struct{ at int64 }
 
 // May reports whether one more message of a user's session may become a dead letter now, in the

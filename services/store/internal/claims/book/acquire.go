@@ -50,9 +50,6 @@ func (b *Book) newcomer(r *resource, op *Op, now uint64) *place {
 		p.expires = now + wait
 	}
 	b.admit(p)
-	if op.GetBound() {
-		b.users.count(p)
-	}
 	b.enter(p, now)
 	if op.GetConn() != 0 && op.Node != "" {
 		b.tie(p, op)

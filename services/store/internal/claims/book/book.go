@@ -31,7 +31,7 @@ type Config struct {
 	// Places, and watches of a resource by a node, that there may be: DefaultPlaces of each. More
 	// are OVERLOADED.
 	Places, Watches int
-	// UserPlaces is how many places clients of one user may have made; 0: no limit. More are
+	// UserPlaces is how many places clients of one user may have; 0: no limit. More are
 	// RATE_LIMITED.
 	UserPlaces int
 	// NodeGone is how long a node may be without a stream, DefaultNodeGone.
@@ -94,9 +94,6 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	}
 	s.places[placeID{r, p.owner}] = p
 	b.places++
-	if row.Bound {
-		b.users.count(p)
-	}
 	if p.offered != 0 { // whether the owner was notified is not known: it has to be, from here
 		p.offered = max(p.offered, later(b.now, r.rules.OfferTTL+b.cfg.NodeGone))
 	}
@@ -109,6 +106,7 @@ func (b *Book) load(s *shard, row *backend.ClaimPlace) {
 	if row.Node != "" {
 		b.bind(p, b.node(row.Node, row.Incarnation), row.Conn, row.Bound)
 	}
+	b.users.note(p)
 	b.arm(p)
 }
 
@@ -120,10 +118,11 @@ func (b *Book) Drop(n int) {
 	}
 	delete(b.shards, n)
 	for _, p := range s.places {
+		p.ended = true
 		b.cut(p)
+		b.users.note(p)
 		b.wakes.drop(p)
 		b.places--
-		b.users.forget(p)
 		if p.holds() {
 			b.holders--
 		}

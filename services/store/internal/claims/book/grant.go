@@ -159,7 +159,6 @@ func (b *Book) remove(p *place, why wirev1.Code) {
 	b.wakes.drop(p)
 	delete(r.shard.places, placeID{r, p.owner})
 	b.places--
-	b.users.forget(p)
 	b.step.Counts.ended(why)
 	b.changed(p)
 	b.moved(r)

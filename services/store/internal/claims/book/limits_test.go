@@ -49,11 +49,7 @@ func TestAUsersPlacesAreBounded(t *testing.T) {
 	n := uint64(0)
 	of := func(resource string) func(*Op) {
 		n++
-		tied := conn(n)
-		return func(op *Op) {
-			tied(op)
-			op.Resource, op.Bound = resource, true
-		}
+		return at(resource, n)
 	}
 	one := d.is(d.do(acquire, "ann/phone", of("r")), isGranted)
 	d.is(d.do(acquire, "ann/laptop", of("r2")), isGranted)
@@ -86,6 +82,66 @@ func TestAUsersPlacesAreBounded(t *testing.T) {
 	if len(d.b.users) != 0 {
 		t.Errorf("without places users are counted: %v", d.b.users)
 	}
+}
+
+// at has an operation come from a client's connection, and name a resource.
+func at(resource string, c uint64) func(*Op) {
+	return func(op *Op) {
+		conn(c)(op)
+		op.Resource, op.Bound = resource, true
+	}
+}
+
+// A user gets no further by naming its own clients as successors, and a store that has loaded its
+// shards counts what it counted before: places that wait for their client to come back among them,
+// and none that a backend keeps.
+func TestAUsersPlacesAreCountedWhateverHappens(t *testing.T) {
+	d := newDesk(t)
+	d.b = New(Config{Rules: func(string) *policy.Claims { return &d.rules }, UserPlaces: 2})
+	names := []string{"q0", "q1", "q2", "q3"}
+	again := func() {
+		t.Helper()
+		was := fmt.Sprint(d.b.users)
+		for _, name := range names {
+			d.load(shardOf(name))
+		}
+		if is := fmt.Sprint(d.b.users); is != was {
+			t.Fatalf("loaded again the places of users are %s, they were %s", is, was)
+		}
+	}
+	again()
+	for _, r := range names[:2] {
+		a := d.is(d.do(acquire, "ann/1", at(r, 1)), isGranted)
+		d.is(d.do(release, "ann/1", at(r, 1), token(a.Token), successorOf("ann/2")), isReleased)
+		d.is(d.do(acquire, "ann/2", at(r, 2)), isGranted)
+	}
+	full := func() {
+		t.Helper()
+		d.refused(d.do(acquire, "ann/3", at(names[2], 3)), wirev1.Code_CODE_RATE_LIMITED)
+	}
+	full()
+	again()
+	full()
+	for _, r := range names[:2] {
+		d.do(untie, "ann/2", at(r, 2)) // its connection ends
+	}
+	full()
+	again()
+	full()
+	st := d.is(d.do(acquire, "ann/2", at(names[0], 4)), isGranted) // it is back
+	full()
+	// a backend keeps this one
+	d.is(d.do(renew, "ann/2", token(d.is(d.do(check_, "ann/2", func(op *Op) { op.Resource = names[1] }), isGranted).Token), func(op *Op) { op.Resource = names[1] }), isGranted)
+	again()
+	d.is(d.do(acquire, "ann/3", at(names[2], 3)), isGranted)
+	full = func() { t.Helper(); d.refused(d.do(acquire, "ann/4", at(names[3], 5)), wirev1.Code_CODE_RATE_LIMITED) }
+	full()
+	// who is at the bound still gets the state of what it can't have, and can give up what it has
+	d.is(d.do(acquire, "bob/1", at(names[3], 9)), isGranted)
+	d.is(d.do(acquire, "ann/4", at(names[3], 5), func(op *Op) { op.NoWait = true }), isHeld)
+	d.is(d.do(release, "ann/2", at(names[0], 4), token(st.Token)), isReleased)
+	d.is(d.do(acquire, "ann/4", at(names[3], 5)), isQueued)
+	again()
 }
 
 func TestTheLineIsBounded(t *testing.T) {

@@ -95,6 +95,7 @@ func (b *Book) Take() *Step {
 
 // changed has a place written with the step.
 func (b *Book) changed(p *place) {
+	b.users.note(p)
 	if !p.dirty {
 		p.dirty = true
 		b.dirty = append(b.dirty, p)

@@ -108,6 +108,17 @@ func (w *world) known() {
 // tied: whom a node is to be told of is known from both sides, and how many of those who wait at a
 // resource.
 func (w *world) tied() {
+	of := users{}
+	for _, s := range w.b.shards {
+		for _, p := range s.places {
+			if p.bound || p.gone != 0 {
+				of[userOf(p.owner)]++
+			}
+		}
+	}
+	if !maps.Equal(of, w.b.users) {
+		w.t.Fatalf("of users %v are counted, there are %v", w.b.users, of)
+	}
 	for _, s := range w.b.shards {
 		of := map[*resource]int32{}
 		for _, p := range s.places {

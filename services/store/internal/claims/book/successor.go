@@ -39,7 +39,7 @@ func (b *Book) jump(was *place) {
 	r, p := was.r, &place{}
 	*p = *was
 	p.seq, p.priority = r.shard.number(), successor
-	p.node, p.dirty, p.stored, p.timerAt = nil, false, false, 0
+	p.node, p.dirty, p.stored, p.counted, p.timerAt = nil, false, false, false, 0
 	n, conn, bound := was.node, was.conn, was.bound
 	r.leave(was)
 	was.ended = true

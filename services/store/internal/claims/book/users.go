@@ -2,8 +2,9 @@ package book
 
 import "strings"
 
-// users counts the places that each user's clients have made, on whatever connections and under
-// whatever names of clients. Who has none is not in it.
+// users counts the places of each user's clients, on whatever connections and under whatever names
+// of clients: those that are tied to the connection of one, and those that wait for one to come
+// back. Who has none is not in it.
 type users map[string]int
 
 // userOf is the user of an owner as edges name it: USER/CLIENT, or client:ID of one that has proven
@@ -19,22 +20,18 @@ func userOf(owner string) string {
 // full reports whether an owner's user has so many places; 0: there is no limit.
 func (u users) full(owner string, most int) bool { return most > 0 && u[userOf(owner)] >= most }
 
-// count counts a place that a client has made.
-func (u users) count(p *place) {
-	if !p.counted {
-		p.counted = true
-		u[userOf(p.owner)]++
-	}
-}
-
-// forget takes a place off that has ended, if it was counted.
-func (u users) forget(p *place) {
-	if !p.counted {
+// note counts a place that is a client's now, or takes off one that is no longer. It goes by what
+// the database has of a place, so that a store that loads it counts the same.
+func (u users) note(p *place) {
+	is := !p.ended && (p.bound || p.gone != 0)
+	if is == p.counted {
 		return
 	}
-	p.counted = false
+	p.counted = is
 	user := userOf(p.owner)
-	if u[user]--; u[user] == 0 {
+	if is {
+		u[user]++
+	} else if u[user]--; u[user] == 0 {
 		delete(u, user)
 	}
 }
