@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,9 +10,9 @@ import (
 )
 
 // Run starts p, waits for ctx, SIGINT or SIGTERM, and stops p within grace. It returns nil for a
-// planned stop that went well. SIGHUP changes nothing. Where systemd has started the process, it
-// hears of all that.
-func Run(ctx context.Context, p Part, grace time.Duration) error {
+// planned stop that went well. hangUp is called for each SIGHUP; nil: that changes nothing. Where
+// systemd has started the process, it hears of the rest.
+func Run(ctx context.Context, p Part, grace time.Duration, hangUp func()) error {
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer release()
 	if err := p.Start(ctx); err != nil {
@@ -22,15 +21,17 @@ func Run(ctx context.Context, p Part, grace time.Duration) error {
 		}
 		return err
 	}
-	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP)
-	defer signal.Stop(hangUp)
+	hung := make(chan os.Signal, 1)
+	signal.Notify(hung, syscall.SIGHUP)
+	defer signal.Stop(hung)
 	ready(ctx)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-hangUp:
-			slog.Warn("SIGHUP changes nothing: files of certificates, keys, issuers and backends are read again by themselves, other settings need a restart")
+		case <-hung:
+			if hangUp != nil {
+				hangUp()
+			}
 		}
 	}
 	stopping(grace)

@@ -40,8 +40,8 @@ func TestSystemdHearsHowAProcessIs(t *testing.T) {
 		return string(b[:n])
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	part, ended := make(asked, 2), make(chan error, 1)
-	go func() { ended <- Run(ctx, part, time.Minute) }()
+	part, ended, hung := make(asked, 2), make(chan error, 1), make(chan bool, 1)
+	go func() { ended <- Run(ctx, part, time.Minute, func() { hung <- true }) }()
 	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
 		if got := heard(); got != want {
 			t.Errorf("systemd hears %q, not %q", got, want)
@@ -52,6 +52,11 @@ func TestSystemdHearsHowAProcessIs(t *testing.T) {
 	}
 	if got := heard(); got != "WATCHDOG=1" {
 		t.Errorf("after SIGHUP systemd hears %q", got)
+	}
+	select {
+	case <-hung:
+	case <-time.After(time.Minute):
+		t.Error("SIGHUP has called nothing")
 	}
 	cancel()
 	if err := <-ended; err != nil {

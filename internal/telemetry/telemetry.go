@@ -45,6 +45,8 @@ type Telemetry struct {
 	Registry *prometheus.Registry
 	Tracers  trace.TracerProvider
 	log      *logWriter
+	level    *slog.LevelVar
+	ratio    *ratio
 	stop     func(context.Context) error
 }
 
@@ -54,7 +56,7 @@ func (t *Telemetry) Written(ctx context.Context) bool { return t.log.await(ctx) 
 
 // New sets everything up. Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says; unset, none are made.
 func New(ctx context.Context, cfg Config) (*Telemetry, error) {
-	var level slog.Level
+	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(cfg.LogLevel)); cfg.LogLevel != "" && err != nil {
 		return nil, fmt.Errorf("log level %q must be debug, info, warn or error", cfg.LogLevel)
 	}
@@ -63,7 +65,7 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 		return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})).With("tier", cfg.Service, "id", cfg.Instance)
 	}
 	t := &Telemetry{
-		log: out, Log: logger(out), Audit: logger(reserve{out}),
+		log: out, level: level, ratio: newRatio(cfg.SampleRatio), Log: logger(out), Audit: logger(reserve{out}),
 		Registry: prometheus.NewRegistry(),
 		Tracers:  noop.NewTracerProvider(),
 		stop:     func(context.Context) error { return nil },
@@ -87,10 +89,17 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithResource(res),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SampleRatio))),
+		sdktrace.WithSampler(sdktrace.ParentBased(t.ratio)),
 	)
 	t.Tracers, t.stop = provider, provider.Shutdown
 	return t, nil
+}
+
+// Change has the log begin at another level, and another ratio of traces sampled, from now on. A
+// level that is none leaves it as it was.
+func (t *Telemetry) Change(level string, ratio float64) {
+	_ = t.level.UnmarshalText([]byte(level))
+	t.ratio.set(ratio)
 }
 
 // Start does nothing: with Stop it makes Telemetry a lifecycle.Part.

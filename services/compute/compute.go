@@ -46,6 +46,9 @@ type Compute struct {
 	http  *health.Server
 }
 
+// Telemetry of the node: its log level and ratio of traces may change while it runs.
+func (c *Compute) Telemetry() *telemetry.Telemetry { return c.front.tel }
+
 // New makes a compute node; nothing runs before Start.
 func New(ctx context.Context, s Settings) (*Compute, error) {
 	if err := s.Check(); err != nil {

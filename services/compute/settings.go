@@ -28,8 +28,8 @@ type Settings struct {
 	ShortQueue   int           `help:"Short jobs that may be queued; further ones are refused (OVERLOADED)." default:"4096"`
 	LongQueue    int           `help:"Long jobs that may be queued; further ones are refused (OVERLOADED)." default:"1024"`
 	RequestBytes int           `zero:"keep" help:"Bytes that jobs in progress may take; one address may have as much as is free, and a job three quarters of all, or twice of it where no other large one is under way. 0: no limit." default:"0" see:"what-one-caller-can-make-a-router-keep"`
-	LogLevel     string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio   float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	LogLevel     string        `live:"" help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio   float64       `live:"" zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace        time.Duration `help:"How long a planned stop may take." default:"15s"`
 	tierauth.Flags
 	// Version of the program, for traces and whoever asks. Default: what the build says.

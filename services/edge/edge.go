@@ -119,6 +119,9 @@ func New(ctx context.Context, s Settings) (*Edge, error) {
 	return e, nil
 }
 
+// Telemetry of the node: its log level and ratio of traces may change while it runs.
+func (e *Edge) Telemetry() *telemetry.Telemetry { return e.tel }
+
 // assemble makes the parts and puts them in the order in which they start; they stop in reverse.
 func (e *Edge) assemble() error {
 	s, tel := e.settings, e.tel
@@ -146,7 +149,7 @@ func (e *Edge) assemble() error {
 		MaxAttempts:   func(topic string) uint32 { return e.policies.Table().For(topic).MaxAttempts },
 		Clock:         e.clock.At,
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, TLS: e.identity != nil, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
-		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups(), DeadLetters: s.DeadLetterRate},
+		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
 		AddressTopics: s.AddressTopics, UserTopics: s.UserTopics,
 	})
 	e.rank(belongs)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		var e *Edge
 		if e, err = New(context.Background(), s); err == nil {
-			err = lifecycle.Run(context.Background(), e, s.Grace)
+			err = lifecycle.Run(context.Background(), e, s.Grace, nil)
 		}
 	}
 	os.Exit(settings.ExitCode(err))

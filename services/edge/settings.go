@@ -56,7 +56,7 @@ type Settings struct {
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: the client address that they send with the PROXY protocol (v1, v2) is believed. They must send it for each client, and have no limits by address themselves." see:"behind-a-proxy"`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
-	DeadLetterRate        int           `zero:"keep" help:"Messages of one session, or of one group on this edge, that may become dead letters in a second because nobody ACKs them; further ones wait in the session's receive window, and a group's are delivered again. 0: no limit." default:"100" see:"limits-of-connections"`
+	DeadLetterRate        int           `zero:"keep" help:"Messages of one session that may become dead letters in a second because it does not ACK them; further ones wait in its receive window. 0: no limit." default:"100" see:"limits-of-connections"`
 	UserDeadLetterRate    int           `zero:"keep" help:"The same for all sessions of one user on this edge together. 0: no limit." default:"1000" see:"limits-of-connections"`
 	RatePatience          time.Duration `help:"How long a client may stay above --max-frame-rate or --max-byte-rate before it is closed." default:"30s" see:"limits-of-connections"`
 	TLSCerts              []string      `name:"tls-cert" help:"PEM files of certificates with their chains, one for each --tls-key: clients may connect with TLS then. A client gets the first certificate that is for the name it asks for, or else the first of all." see:"tls"`
@@ -103,8 +103,8 @@ type Settings struct {
 	Drain                 time.Duration `help:"How long a planned stop waits for connections to end." default:"10s" see:"a-planned-stop"`
 	DrainPace             int           `help:"Connections that a planned stop sends to other edges in a second, as far as --drain leaves time for it." default:"1000" see:"a-planned-stop"`
 	AuditDecisions        float64       `zero:"keep" help:"Share of what is refused to clients for who they are (FORBIDDEN, UNAUTHENTICATED) that is logged, 0 to 1, with the rule; 100 a second at most." default:"0" see:"identity.md#decisions"`
-	LogLevel              string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio            float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	LogLevel              string        `live:"" help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio            float64       `live:"" zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace                 time.Duration `help:"How long a planned stop may take." default:"15s"`
 	tierauth.Flags
 	tierauth.NATSFlags

@@ -56,6 +56,7 @@ import (
 type Router struct {
 	lifecycle.Stack
 	settings Settings
+	tel      *telemetry.Telemetry
 	front    *front
 	http     *health.Server
 	peers    *peers.Peers
@@ -84,7 +85,7 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{settings: s, conns: newConns(s.MaxConnections, tel.Registry)}
+	r := &Router{settings: s, tel: tel, conns: newConns(s.MaxConnections, tel.Registry)}
 	if err := r.secure(tel); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
@@ -98,6 +99,9 @@ func New(ctx context.Context, s Settings) (*Router, error) {
 	r.assemble(s, tel, guard)
 	return r, nil
 }
+
+// Telemetry of the node: its log level and ratio of traces may change while it runs.
+func (r *Router) Telemetry() *telemetry.Telemetry { return r.tel }
 
 // assemble puts the parts in the order in which they start; they stop in reverse: peers hear that
 // this router leaves, then the front ends, and what carries its answers and deliveries after it.

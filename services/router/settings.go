@@ -55,8 +55,8 @@ type Settings struct {
 	Issuers          string        `help:"YAML or JSON file of who signs tokens (JWT), for the backends that prove themselves by one. Read again when it changes." see:"identity.md#the-issuers-file"`
 	OutboundAllow    []string      `help:"Addresses of this network that keys of issuers may be fetched from, CIDR or host, separated by commas; others must be public." see:"identity.md#the-issuers-file"`
 	AuditDecisions   float64       `zero:"keep" help:"Share of the decisions about who may call what that is logged, 0 to 1, with the rule; 100 a second at most. Changes by operators are logged all." default:"0" see:"identity.md#decisions"`
-	LogLevel         string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio       float64       `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	LogLevel         string        `live:"" help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio       float64       `live:"" zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace            time.Duration `help:"How long a planned stop may take." default:"15s"`
 	tierauth.Flags
 	tierauth.NATSFlags

@@ -46,7 +46,7 @@ func child(urls string) error {
 	if err != nil {
 		return err
 	}
-	return lifecycle.Run(context.Background(), announced{st}, patience)
+	return lifecycle.Run(context.Background(), announced{st}, patience, nil)
 }
 
 // announced says on standard output where a store serves.

@@ -60,8 +60,8 @@ type Settings struct {
 	WebhookSecrets  string            `name:"webhook-secret-file" help:"File of the secrets, whsec_… and a line each, with which calls by HTTP are signed (Standard Webhooks); it is read again when it changes. Without it they are not signed." see:"security.md#calls-to-urls-of-policies"`
 	TrustClock      bool              `help:"Use the database's clock although this machine's differs by more than 10 s."`
 	AllowNoFsync    bool              `name:"allow-no-fsync" help:"Use a Postgres with fsync or full_page_writes off, which may lose what was acknowledged."`
-	LogLevel        string            `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
-	TraceRatio      float64           `zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
+	LogLevel        string            `live:"" help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	TraceRatio      float64           `live:"" zero:"keep" help:"Share of the traces that begin here that is sampled, 0 to 1." default:"0.01"`
 	Grace           time.Duration     `help:"How long a planned stop may take." default:"15s"`
 	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
 	// move it.

@@ -24,6 +24,9 @@ type Store struct {
 	http *health.Server
 }
 
+// Telemetry of the node: its log level and ratio of traces may change while it runs.
+func (s *Store) Telemetry() *telemetry.Telemetry { return s.core.tel }
+
 // New makes a store; nothing runs before Start. Start waits for the database (health, metrics and
 // the reason are served meanwhile), and then a little for the shards.
 func New(ctx context.Context, s Settings) (*Store, error) {

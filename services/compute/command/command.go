@@ -43,7 +43,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer runtime.KeepAlive(ballast.New(ballast.Size))
-	return lifecycle.Run(ctx, c, s.Grace)
+	tel := c.Telemetry()
+	return lifecycle.Run(ctx, c, s.Grace, settings.OnHangUp(&s, "compute", args, tel.Log, func(s *compute.Settings) { tel.Change(s.LogLevel, s.TraceRatio) }))
 }
 
 // Explain reads settings as Main does, and says of each what it is and where that is from.

@@ -49,7 +49,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return lifecycle.Run(ctx, e, s.Grace)
+	tel := e.Telemetry()
+	return lifecycle.Run(ctx, e, s.Grace, settings.OnHangUp(&s, "edge", args, tel.Log, func(s *edge.Settings) { tel.Change(s.LogLevel, s.TraceRatio) }))
 }
 
 // Explain reads settings as Main does, and says of each what it is and where that is from.

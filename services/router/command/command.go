@@ -41,7 +41,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer runtime.KeepAlive(ballast.New(ballast.Size))
-	return lifecycle.Run(ctx, r, s.Grace)
+	tel := r.Telemetry()
+	return lifecycle.Run(ctx, r, s.Grace, settings.OnHangUp(&s, "router", args, tel.Log, func(s *router.Settings) { tel.Change(s.LogLevel, s.TraceRatio) }))
 }
 
 // Explain reads settings as Main does, and says of each what it is and where that is from.

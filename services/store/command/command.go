@@ -48,7 +48,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer runtime.KeepAlive(ballast.New(ballast.Size))
-	return lifecycle.Run(ctx, st, s.Grace)
+	tel := st.Telemetry()
+	return lifecycle.Run(ctx, st, s.Grace, settings.OnHangUp(&s, "store", args, tel.Log, func(s *store.Settings) { tel.Change(s.LogLevel, s.TraceRatio) }))
 }
 
 // Explain reads settings as Main does, and says of each what it is and where that is from.
