@@ -126,6 +126,7 @@ replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com
 require (
 	github.com/pushmesh/pushmesh v0.0.0
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
+	pgregory.net/rapid v1.3.0
 )
 
 replace github.com/pushmesh/pushmesh => ../..

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pushmesh/pushmesh/internal/strictyaml"
 )
 
 // mostFile is how large a file of settings may be, in bytes.
@@ -36,57 +37,45 @@ func readFile(path string, flags []*kong.Flag) (map[string]entry, error) {
 	if len(data) > mostFile {
 		return nil, fmt.Errorf("--config %s: the file has more than %d bytes", path, mostFile)
 	}
-	all, errs := parseFile(data, flags)
-	for i, err := range errs {
-		errs[i] = fmt.Errorf("%s:%w", path, err)
-	}
-	return all, errors.Join(errs...)
+	all, faults := parseFile(data, flags)
+	return all, strictyaml.Join(path, faults)
 }
 
-// parseFile reads YAML. Each error begins with the line.
-func parseFile(data []byte, flags []*kong.Flag) (all map[string]entry, errs []error) {
+// parseFile reads YAML.
+func parseFile(data []byte, flags []*kong.Flag) (all map[string]entry, faults []strictyaml.Fault) {
 	all = map[string]entry{}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document yaml.Node
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return all, nil // nothing but comments
-	case err != nil:
-		return nil, []error{fmt.Errorf(" %w", err)} // which names the line
+	root, faults := strictyaml.Document(data)
+	if root == nil {
+		return all, faults // nothing but comments
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		errs = append(errs, errors.New("1: there must be one document"))
-	}
-	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
-		return nil, append(errs, fmt.Errorf("%d: it must have lines of the form NAME: VALUE, where NAME is that of a flag", root.Line))
+		return nil, append(faults, strictyaml.At(root.Line, "it must have lines of the form NAME: VALUE, where NAME is that of a flag"))
 	}
-	for i := 0; i < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		flag := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == key.Value })
-		var text string
-		var err error
-		switch was, twice := all[key.Value]; {
-		case key.Kind != yaml.ScalarNode:
-			err = errors.New("a name must be a word")
-		case flag < 0 || key.Value == "help" || key.Value == configFlag:
-			err = fmt.Errorf("there is no setting %.60q%s", key.Value, near(key.Value, flags))
-		case twice:
-			err = fmt.Errorf("%s is there twice, first in line %d", key.Value, was.line)
-		case value.Kind == yaml.SequenceNode && !flags[flag].IsSlice() && !flags[flag].IsMap():
-			err = fmt.Errorf("%s is one value, not a list", key.Value)
-		case flags[flag].IsMap():
-			text, err = pairs(value)
-		default:
-			text, err = scalars(value, ',')
-		}
+	fields, wrong := strictyaml.Fields(root)
+	faults = append(faults, wrong...)
+	for _, f := range fields {
+		text, err := valueOf(f, flags)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%d: %w", key.Line, err))
+			faults = append(faults, strictyaml.Fault{Line: f.Line, Err: err})
 			continue
 		}
-		all[key.Value] = entry{text, key.Line}
+		all[f.Name] = entry{text, f.Line}
 	}
-	return all, errs
+	return all, faults
+}
+
+// valueOf is the value of a line as its flag takes it.
+func valueOf(f strictyaml.Field, flags []*kong.Flag) (string, error) {
+	at := slices.IndexFunc(flags, func(one *kong.Flag) bool { return one.Name == f.Name })
+	switch {
+	case at < 0 || f.Name == "help" || f.Name == configFlag:
+		return "", fmt.Errorf("there is no setting %.60q%s", f.Name, near(f.Name, flags))
+	case f.Value.Kind == yaml.SequenceNode && !flags[at].IsSlice() && !flags[at].IsMap():
+		return "", fmt.Errorf("%s is one value, not a list", f.Name)
+	case flags[at].IsMap():
+		return pairs(f.Value)
+	}
+	return scalars(f.Value, ',')
 }
 
 // pairs are the values NAME=VALUE of a flag that takes several, which may also be lines of their
@@ -107,63 +96,23 @@ func pairs(n *yaml.Node) (string, error) {
 
 // scalars is a value, or the values of a list, as a flag takes them.
 func scalars(n *yaml.Node, separator rune) (string, error) {
-	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return "", errors.New("it has no value: leave the line out, or write '' for an empty one")
-	case n.Kind == yaml.ScalarNode:
-		return n.Value, nil
-	case n.Kind == yaml.SequenceNode:
-		var all []string
-		for _, one := range n.Content {
-			if one.Kind != yaml.ScalarNode {
-				return "", errors.New("a list must be of values")
-			}
-			if one.Tag == "!!null" {
-				return "", errors.New("an item of the list has no value")
-			}
-			all = append(all, one.Value)
-		}
-		return kong.JoinEscaped(all, separator), nil
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return strictyaml.Scalar(n)
+	case yaml.SequenceNode:
+		all, err := strictyaml.Scalars(n)
+		return kong.JoinEscaped(all, separator), err
 	}
 	return "", errors.New("it must be a value or a list of values")
 }
 
 // near is the flag whose name is most like a word, for an error.
 func near(word string, flags []*kong.Flag) string {
-	best, least := "", 4
+	var names []string
 	for _, f := range flags {
-		if d := distance(word, f.Name, least); d < least {
-			best, least = f.Name, d
-		}
+		names = append(names, f.Name)
 	}
-	if best == "" {
-		return ""
-	}
-	return ": did you mean " + best + "?"
-}
-
-// distance is how many letters of a must change to make b, or at least most.
-func distance(a, b string, most int) int {
-	if len(a) > len(b)+most || len(b) > len(a)+most {
-		return most
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost++
-			}
-			before = row[j+1]
-			row[j+1] = min(cost, row[j]+1, before+1)
-		}
-	}
-	return row[len(b)]
+	return strictyaml.Near(word, names)
 }
 
 // resolver gives flags what a file says of them, where no variable does.

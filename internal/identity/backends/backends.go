@@ -89,8 +89,8 @@ func (r Role) String() string {
 
 // Limits of an identity in the whole mesh; 0: those of every producer.
 type Limits struct {
-	Rate     int `yaml:"rate"`      // messages a second
-	InFlight int `yaml:"in_flight"` // messages unanswered
+	Rate     int `yaml:"rate,omitempty"`      // messages a second
+	InFlight int `yaml:"in_flight,omitempty"` // messages unanswered
 }
 
 // Identity is somebody who calls routers. It must not be changed.

@@ -120,6 +120,75 @@ func Revoke(path, id string) error {
 	})
 }
 
+// Entries returns what a backends file has, in its order; one that is not there has nothing.
+func Entries(path string) ([]Entry, error) {
+	data, err := token.ReadFile(path, MaxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return entries, nil
+}
+
+// Put has a backend be what e says, but for its keys, which stay. The file and the backend are
+// made if they are not there.
+func Put(path string, e Entry) error {
+	return edit(path, true, func(list *yaml.Node) error {
+		n := find(list, func(n *yaml.Node) bool { v := value(n, "name"); return v != nil && v.Value == e.Name })
+		if n == nil {
+			n = &yaml.Node{Kind: yaml.MappingNode}
+			if err := put(n, "name", e.Name); err != nil {
+				return err
+			}
+			list.Content = append(list.Content, n)
+			list.Style = 0
+		}
+		for _, f := range []struct {
+			name  string
+			value any
+			empty bool
+		}{
+			{"roles", e.Roles, len(e.Roles) == 0},
+			{"certificates", e.Certificates, len(e.Certificates) == 0},
+			{"tokens", e.Tokens, len(e.Tokens) == 0},
+			{"limits", e.Limits, e.Limits == Limits{}},
+		} {
+			if f.empty {
+				drop(n, f.name)
+				continue
+			}
+			if err := put(n, f.name, f.value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Remove takes a backend out of a file, with its keys.
+func Remove(path, name string) error {
+	return edit(path, false, func(list *yaml.Node) error {
+		list.Content = slices.DeleteFunc(list.Content, func(n *yaml.Node) bool { v := value(n, "name"); return v != nil && v.Value == name })
+		return nil
+	})
+}
+
+// drop takes a field out of a map.
+func drop(m *yaml.Node, name string) {
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Value == name {
+			m.Content = slices.Delete(m.Content, i, i+2)
+			return
+		}
+	}
+}
+
 // value is what a map has under a name; nil: nothing.
 func value(m *yaml.Node, name string) *yaml.Node {
 	if m.Kind != yaml.MappingNode {

@@ -92,3 +92,51 @@ func TestNoKeyIsMadeThatRoutersWouldNotTake(t *testing.T) {
 		t.Errorf("routers don't take the file: %v", err)
 	}
 }
+
+// A backend becomes what an entry says, whatever it was; its keys, and the comments of the file,
+// stay.
+func TestPutAndRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "backends.yaml")
+	if all, err := Entries(path); err != nil || all != nil {
+		t.Fatal(all, err)
+	}
+	first := Entry{Name: "17", Roles: []string{"auditor"}, Tokens: []TokenSubject{{"corp", "ci"}}, Limits: Limits{Rate: 7}}
+	if err := Put(path, first); err != nil {
+		t.Fatal(err)
+	}
+	k, _, err := Create(path, "17", nil, time.Now(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte("# ours\n"), data...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := Entry{Name: "17", Roles: []string{"consumer:#"}, Certificates: []string{"a.example"}}
+	for _, e := range []Entry{second, {Name: "other", Roles: []string{"auditor"}}, second} {
+		if err := Put(path, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := Entries(path)
+	second.Keys = []Key{k}
+	if err != nil || len(all) != 2 || fmt.Sprint(all[0]) != fmt.Sprint(second) {
+		t.Errorf("%v, %v, want %v", all, err, second)
+	}
+	if err := Remove(path, "17"); err != nil {
+		t.Fatal(err)
+	}
+	if all, err = Entries(path); err != nil || len(all) != 1 || all[0].Name != "other" {
+		t.Errorf("%v, %v", all, err)
+	}
+	if data, err = os.ReadFile(path); err != nil || !strings.HasPrefix(string(data), "# ours\n") {
+		t.Errorf("%s, %v", data, err)
+	}
+	faults := Check([]Entry{{Name: "a", Certificates: []string{"x"}}, {Name: "b", Certificates: []string{"x"}, Tokens: []TokenSubject{{"any", "s"}}}})
+	if len(faults[0]) != 0 || len(faults[1]) != 1 {
+		t.Error(faults)
+	}
+}

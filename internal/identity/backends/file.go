@@ -29,17 +29,18 @@ const (
 	maxLimit     = 100_000_000
 )
 
-// entry is an identity as the file has it.
-type entry struct {
-	Name         string    `yaml:"name"`
-	Roles        []string  `yaml:"roles"`
-	Keys         []Key     `yaml:"keys"`
-	Certificates []string  `yaml:"certificates"`
-	Tokens       []subject `yaml:"tokens"`
-	Limits       Limits    `yaml:"limits"`
+// Entry is an identity as the file has it.
+type Entry struct {
+	Name         string         `yaml:"name"`
+	Roles        []string       `yaml:"roles"`
+	Keys         []Key          `yaml:"keys"`
+	Certificates []string       `yaml:"certificates"`
+	Tokens       []TokenSubject `yaml:"tokens"`
+	Limits       Limits         `yaml:"limits"`
 }
 
-type subject struct {
+// TokenSubject is whose tokens are an identity's, as the file has it.
+type TokenSubject struct {
 	Issuer string `yaml:"issuer"`
 	Sub    string `yaml:"sub"`
 }
@@ -50,7 +51,7 @@ type Set struct {
 	keys    map[string]*known
 	certs   map[string]*Identity
 	tokens  map[Subject]*Identity
-	entries []entry // in the file's order
+	entries []Entry // in the file's order
 }
 
 // known is a key and whose it is.
@@ -83,7 +84,7 @@ func Parse(data []byte, issuers []token.Issuer) (*Set, error) {
 	if len(entries) > MaxBackends {
 		return nil, fmt.Errorf("there are %d backends, %d at most", len(entries), MaxBackends)
 	}
-	s := &Set{names: map[string]*Identity{}, keys: map[string]*known{}, certs: map[string]*Identity{}, tokens: map[Subject]*Identity{}, entries: entries}
+	s := newSet(entries)
 	var errs []error
 	for n := range entries {
 		e := &entries[n]
@@ -98,9 +99,27 @@ func Parse(data []byte, issuers []token.Issuer) (*Set, error) {
 	return s, errors.Join(errs...)
 }
 
-func decode(data []byte) ([]entry, error) {
+func newSet(entries []Entry) *Set {
+	return &Set{names: map[string]*Identity{}, keys: map[string]*known{}, certs: map[string]*Identity{}, tokens: map[Subject]*Identity{}, entries: entries}
+}
+
+// Check finds the faults of each of the entries that would be in one file. Which issuers a router
+// has is not known: every one will do.
+func Check(entries []Entry) (faults [][]error) {
+	s := newSet(entries)
+	for n := range entries {
+		var issuers []token.Issuer
+		for _, t := range entries[n].Tokens {
+			issuers = append(issuers, token.Issuer{Name: t.Issuer})
+		}
+		faults = append(faults, s.add(&entries[n], issuers))
+	}
+	return faults
+}
+
+func decode(data []byte) ([]Entry, error) {
 	var file struct {
-		Backends []entry `yaml:"backends"`
+		Backends []Entry `yaml:"backends"`
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
@@ -122,7 +141,7 @@ func checkName(name string) error {
 }
 
 // add takes an identity in, and finds every fault of it.
-func (s *Set) add(e *entry, issuers []token.Issuer) (errs []error) {
+func (s *Set) add(e *Entry, issuers []token.Issuer) (errs []error) {
 	wrong := func(is bool, format string, args ...any) {
 		if is {
 			errs = append(errs, fmt.Errorf(format, args...))
@@ -176,7 +195,7 @@ func (s *Set) add(e *entry, issuers []token.Issuer) (errs []error) {
 	return errs
 }
 
-func (t *subject) of(issuers []token.Issuer) (Subject, error) {
+func (t *TokenSubject) of(issuers []token.Issuer) (Subject, error) {
 	if t.Sub == "" || len(t.Sub) > maxSubject {
 		return Subject{}, fmt.Errorf("tokens: sub must be 1 to %d bytes long", maxSubject)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/apply"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/auth"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ca"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/claims"
@@ -53,6 +54,7 @@ type grammar struct {
 	Sub        subscribe.Command  `cmd:"" help:"Subscribe, and print each message that arrives."`
 	History    subscribe.History  `cmd:"" help:"Print the messages in a durable topic's log."`
 	Claim      claims.Command     `cmd:"" help:"Claim resources, wait in line for them, and run commands while holding them."`
+	Apply      apply.Command      `cmd:"" help:"Make of a mesh what a file says: models, namespaces, teams and backends."`
 	Auth       auth.Command       `cmd:"" help:"Explain tokens, and what their users may do."`
 	CA         ca.Command         `cmd:"" name:"ca" help:"Make certificates for the nodes of a mesh, their public ports and backends."`
 	Key        keys.Command       `cmd:"" help:"Make, list and revoke the API keys of backends."`

@@ -71,19 +71,21 @@ func (c *modelPut) put(ctx context.Context, file *os.File) (*pushmeshv1.PutModel
 	}
 	var answer *pushmeshv1.PutModelResponse
 	err = cmdline.Call(ctx, c.RouterFlag, c.Timeout, pushmeshv1.NewRankServiceClient, func(ctx context.Context, api pushmeshv1.RankServiceClient) error {
-		answer, err = c.send(ctx, api, file)
+		first := &pushmeshv1.PutModelRequest{Name: c.Name, Format: fileFormats[c.FileFormat], Columns: c.Columns, Comment: c.Comment}
+		answer, err = Send(ctx, api, first, file)
 		return err
 	})
 	return answer, err
 }
 
-// send streams the file. What the router refuses ends it early, and CloseAndRecv says why.
-func (c *modelPut) send(ctx context.Context, api pushmeshv1.RankServiceClient, file io.Reader) (*pushmeshv1.PutModelResponse, error) {
+// Send streams a file after what first says of it. What the router refuses ends it early, and
+// CloseAndRecv says why.
+func Send(ctx context.Context, api pushmeshv1.RankServiceClient, first *pushmeshv1.PutModelRequest, file io.Reader) (*pushmeshv1.PutModelResponse, error) {
 	stream, err := api.PutModel(ctx)
 	if err != nil {
 		return nil, err
 	}
-	next := &pushmeshv1.PutModelRequest{Name: c.Name, Format: fileFormats[c.FileFormat], Columns: c.Columns, Comment: c.Comment}
+	next := first
 	part := make([]byte, modelPart)
 	for stream.Send(next) == nil {
 		n, err := io.ReadFull(file, part)
