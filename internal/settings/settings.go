@@ -45,6 +45,19 @@ func Parse(into Checker, name, description string, args []string, out io.Writer)
 	return err
 }
 
+// Model is the flags that Parse takes, as kong knows them.
+func Model(into Checker, name, description string) (*kong.Application, error) {
+	parser, err := kong.New(into, options(name, description)...)
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	return parser.Model, nil
+}
+
+func options(name, description string) []kong.Option {
+	return []kong.Option{kong.Name(name), kong.Description(description), kong.DefaultEnvars("PUSHMESH"), kong.Embed(&file{})}
+}
+
 // parsed is where settings came from.
 type parsed struct {
 	context *kong.Context
@@ -56,9 +69,8 @@ type parsed struct {
 func parse(into Checker, name, description string, args []string, out io.Writer) (*parsed, error) {
 	helped, read := false, false
 	p := &parsed{path: configOf(args)}
-	parser, err := kong.New(into, kong.Name(name), kong.Description(description), kong.DefaultEnvars("PUSHMESH"),
-		kong.Embed(&file{}), kong.Writers(out, out), kong.Exit(func(int) { helped = true }),
-		kong.WithBeforeApply(func() error { read = true; return nil }))
+	parser, err := kong.New(into, append(options(name, description), kong.Writers(out, out), kong.Exit(func(int) { helped = true }),
+		kong.WithBeforeApply(func() error { read = true; return nil }))...)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}

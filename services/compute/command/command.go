@@ -18,6 +18,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/compute"
 )
 
+// Does is what it is for.
+const Does = "Ranks candidates in a bounded CPU pool."
+
 // Main runs the node that args describe until it is told to stop, and returns the exit code of the
 // process.
 func Main(ctx context.Context, args []string) int {
@@ -33,7 +36,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var s compute.Settings
-	if err := settings.Parse(&s, "compute", "Ranks candidates in a bounded CPU pool.", args, os.Stdout); err != nil {
+	if err := settings.Parse(&s, "compute", Does, args, os.Stdout); err != nil {
 		return err
 	}
 	s.Workers = cmp.Or(s.Workers, cores.Usable())

@@ -16,6 +16,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge"
 )
 
+// Does is what it is for.
+const Does = "Holds the connections of subscribers and delivers messages to them."
+
 // Main runs the node that args describe until it is told to stop, and returns the exit code of the
 // process.
 func Main(ctx context.Context, args []string) int {
@@ -41,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	smallHeap()
 	var s edge.Settings
-	if err := settings.Parse(&s, "edge", "Holds the connections of subscribers and delivers messages to them.", args, os.Stdout); err != nil {
+	if err := settings.Parse(&s, "edge", Does, args, os.Stdout); err != nil {
 		return err
 	}
 	cores.Spare(s.Loops)

@@ -17,6 +17,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/router"
 )
 
+// Does is what it is for.
+const Does = "Takes publishes over gRPC and routes messages to edges."
+
 // Main runs the node that args describe until it is told to stop, and returns the exit code of the
 // process.
 func Main(ctx context.Context, args []string) int {
@@ -32,7 +35,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var s router.Settings
-	if err := settings.Parse(&s, "router", "Takes publishes over gRPC and routes messages to edges.", args, os.Stdout); err != nil {
+	if err := settings.Parse(&s, "router", Does, args, os.Stdout); err != nil {
 		return err
 	}
 	cores.Spare(cores.Usable()) // callers may make every core busy

@@ -19,6 +19,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store"
 )
 
+// Does is what it is for.
+const Does = "Persists durable messages, sessions, policies and dead letters."
+
 // Main runs the node that args describe until it is told to stop, and returns the exit code of the
 // process.
 func Main(ctx context.Context, args []string) int {
@@ -34,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var s store.Settings
-	if err := settings.Parse(&s, "store", "Persists durable messages, sessions, policies and dead letters.", args, os.Stdout); err != nil {
+	if err := settings.Parse(&s, "store", Does, args, os.Stdout); err != nil {
 		return err
 	}
 	if s.MigrateOnly {

@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/publish"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/ranking"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/sessions"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/shell"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/subscribe"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/teams"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
@@ -77,6 +78,10 @@ type grammar struct {
 	Team       teams.Command      `cmd:"" help:"Grant users something beside their tokens, in teams."`
 	Top        operate.Top        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
 	Version    operate.Version    `cmd:"" help:"Print the version."`
+	Completion shell.Completion   `cmd:"" help:"Print a script that completes commands, flags and values in a shell."`
+
+	CompleteWords shell.CompleteWords `cmd:"" hidden:""`
+	Manual        shell.Manual        `cmd:"" hidden:""`
 }
 
 // Main runs the command that args name and returns the exit code of the process.

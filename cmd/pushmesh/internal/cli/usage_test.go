@@ -204,7 +204,7 @@ func TestHelpHasExamples(t *testing.T) {
 	for _, name := range []string{
 		"dev", "pub", "sub", "history", "rank", "replay", "mesh", "version", "disconnect", "rebalance", "top", "doctor",
 		"namespace put", "namespace set", "namespace get", "namespace list", "namespace delete", "model put", "model list", "model delete", "model rollback",
-		"session set-profile", "auth explain", "context add",
+		"session set-profile", "auth explain", "context add", "apply",
 	} {
 		out := must(t, "", append(strings.Fields(name), "--help")...)
 		if !strings.Contains(out, "    pushmesh "+name) && !strings.Contains(out, "make "+name) {

@@ -5,11 +5,17 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/pushmesh/pushmesh/internal/settings"
-	compute "github.com/pushmesh/pushmesh/services/compute/command"
-	edge "github.com/pushmesh/pushmesh/services/edge/command"
-	router "github.com/pushmesh/pushmesh/services/router/command"
-	store "github.com/pushmesh/pushmesh/services/store/command"
+	"github.com/pushmesh/pushmesh/services/compute"
+	computecmd "github.com/pushmesh/pushmesh/services/compute/command"
+	"github.com/pushmesh/pushmesh/services/edge"
+	edgecmd "github.com/pushmesh/pushmesh/services/edge/command"
+	"github.com/pushmesh/pushmesh/services/router"
+	routercmd "github.com/pushmesh/pushmesh/services/router/command"
+	"github.com/pushmesh/pushmesh/services/store"
+	storecmd "github.com/pushmesh/pushmesh/services/store/command"
 )
 
 // Names of all tiers.
@@ -18,12 +24,27 @@ const Names = "edge,router,store,compute"
 // Explain reads the settings of a tier as its command does, and says where each is from.
 func Explain(tier string, args []string) ([]settings.Line, error) {
 	explain := map[string]func([]string) ([]settings.Line, error){
-		"compute": compute.Explain, "edge": edge.Explain, "router": router.Explain, "store": store.Explain,
+		"compute": computecmd.Explain, "edge": edgecmd.Explain, "router": routercmd.Explain, "store": storecmd.Explain,
 	}[tier]
 	if explain == nil {
 		return nil, fmt.Errorf("there is no tier %q: it must be one of %s", tier, Names)
 	}
 	return explain(args)
+}
+
+// does is what a node of each tier is for.
+var does = map[string]string{"compute": computecmd.Does, "edge": edgecmd.Does, "router": routercmd.Does, "store": storecmd.Does}
+
+// Does is what a node of a tier is for, in a sentence.
+func Does(tier string) string { return does[tier] }
+
+// Model is the flags of a tier's command; nil: there is no such tier.
+func Model(tier string) (*kong.Application, error) {
+	into := map[string]settings.Checker{"compute": &compute.Settings{}, "edge": &edge.Settings{}, "router": &router.Settings{}, "store": &store.Settings{}}[tier]
+	if into == nil {
+		return nil, nil
+	}
+	return settings.Model(into, tier, does[tier])
 }
 
 // Main runs a node until it is told to stop, and returns the exit code of the process.
@@ -33,13 +54,13 @@ type Main func(ctx context.Context, args []string) int
 func Named(tier string) Main {
 	switch tier {
 	case "compute":
-		return compute.Main
+		return computecmd.Main
 	case "edge":
-		return edge.Main
+		return edgecmd.Main
 	case "router":
-		return router.Main
+		return routercmd.Main
 	case "store":
-		return store.Main
+		return storecmd.Main
 	}
 	return nil
 }
