@@ -31,6 +31,9 @@ type Options struct {
 	Halves bool
 	// Clocks has Process.SetClock set the wall clocks of stores, routers and edges.
 	Clocks bool
+	// From is the pushmesh binary that every tier is started from; "": the tiers' own programs,
+	// built here.
+	From string
 	// NATS URL that the tiers get instead of the real server's (a fault proxy); "": the server's
 	// own.
 	NATS string
@@ -74,6 +77,8 @@ type Mesh struct {
 	routeLinks []*link.Link
 	// Of Options.Clocks: the files that say how far processes' wall clocks are ahead.
 	clocks map[string]string
+	// Of RunFrom: what processes ran at first, by name.
+	owns map[string]own
 	// What was made, once all is: links ask whose a connection is from the moment at which they
 	// listen, whoever connects.
 	mesh atomic.Pointer[process.Mesh]
@@ -105,6 +110,11 @@ func Start(t testing.TB, o Options) *Mesh {
 		for _, p := range slices.Concat(m.Stores, m.Routers, m.Edges) {
 			m.clocks[p.Name] = filepath.Join(dir, p.Name+".clock")
 			settable(p, bin, m.clocks[p.Name])
+		}
+	}
+	if o.From != "" {
+		for _, p := range m.Tiers() {
+			m.RunFrom(o.From, p)
 		}
 	}
 	m.mesh.Store(made)

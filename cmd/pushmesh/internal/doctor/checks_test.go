@@ -54,7 +54,7 @@ func sound(t *testing.T) []*seen {
 	const now = 1_795_000_000_000_000
 	node := func(tier pushmeshv1.Tier, id string) *seen {
 		return &seen{
-			node:   &pushmeshv1.Node{Tier: tier, Id: id, Version: "v1", Clock: now, HeardAt: now, GrpcAddress: "h:1", HttpAddress: "h:2", SubscriberAddress: "h:3"},
+			node:   &pushmeshv1.Node{Tier: tier, Id: id, Version: "v1.2.3", Clock: now, HeardAt: now, GrpcAddress: "h:1", HttpAddress: "h:2", SubscriberAddress: "h:3"},
 			status: 200, lines: []string{"nats: ok", "serving: ok", "ready"},
 			metrics: metrics(t, map[string]float64{
 				"process_max_fds": 1000, "process_open_fds": 10, "pushmesh_nats_max_payload_bytes": 1 << 20, "pushmesh_nats_servers": 3,
@@ -121,10 +121,22 @@ func TestFaultsOfNodes(t *testing.T) {
 		"a store's clock":          {func(all []*seen) { all[4].lines[0] = "clock: degraded: 1m0s ahead of the database's" }, Warn, "ready", []string{"store s1", "1m0s ahead", "--trust-clock"}},
 		"degraded":                 {func(all []*seen) { all[0].lines[0] = "nats: degraded: not connected" }, Warn, "ready", []string{"edge e1", "nats: not connected", "--nats"}},
 		"not ready without a word": {func(all []*seen) { all[2].status = 500 }, Fail, "ready", []string{"router r2", "500", "log"}},
-		"versions":                 {func(all []*seen) { all[2].node.Version = "v2" }, Warn, "versions", []string{"v1: compute c1, edge e1, router r1, store s1; v2: router r2", "roll-out"}},
-		"no version":               {func(all []*seen) { all[2].node.Version = "" }, Warn, "versions", []string{"unknown: router r2"}},
-		"clock ahead":              {func(all []*seen) { all[0].node.Clock += 700_000 }, Warn, "clock", []string{"edge e1", "700ms ahead of", "chrony"}},
-		"clock far behind":         {func(all []*seen) { all[4].node.Clock -= 6_000_000 }, Fail, "clock", []string{"store s1", "6s behind"}},
+		"versions":                 {func(all []*seen) { all[2].node.Version = "v1.3.0" }, Warn, "versions", []string{"v1.2.3: compute c1, edge e1, router r1, store s1; v1.3.0: router r2", "docs/upgrading.md"}},
+		"versions of one minor":    {func(all []*seen) { all[2].node.Version = "v1.2.4" }, Warn, "versions", []string{"v1.2.4: router r2", "one minor version apart"}},
+		"two minor versions":       {func(all []*seen) { all[2].node.Version = "v1.4.0-rc.1" }, Fail, "versions", []string{"v1.4.0-rc.1: router r2", "more than one minor version", "docs/upgrading.md"}},
+		"two of three far apart":   {func(all []*seen) { all[1].node.Version, all[2].node.Version = "v1.1.9", "v1.3.0" }, Fail, "versions", []string{"v1.1.9: router r1", "v1.3.0: router r2"}},
+		"major versions":           {func(all []*seen) { all[2].node.Version = "v2.2.3" }, Fail, "versions", []string{"v2.2.3: router r2"}},
+		"a build of a commit":      {func(all []*seen) { all[2].node.Version = "0123456789ab" }, Warn, "versions", []string{"0123456789ab: router r2"}},
+		"two commits": {func(all []*seen) {
+			for _, o := range all {
+				o.node.Version = "0123456789ab"
+			}
+			all[2].node.Version = "0123456789ab+"
+		}, Warn, "versions", []string{"0123456789ab+: router r2"}},
+		"a version that go made up": {func(all []*seen) { all[2].node.Version = "v0.0.0-20261128074235-0123456789ab" }, Warn, "versions", []string{"0123456789ab: router r2"}},
+		"no version":                {func(all []*seen) { all[2].node.Version = "" }, Warn, "versions", []string{"unknown: router r2"}},
+		"clock ahead":               {func(all []*seen) { all[0].node.Clock += 700_000 }, Warn, "clock", []string{"edge e1", "700ms ahead of", "chrony"}},
+		"clock far behind":          {func(all []*seen) { all[4].node.Clock -= 6_000_000 }, Fail, "clock", []string{"store s1", "6s behind"}},
 		"files": {func(all []*seen) {
 			all[0].metrics = metrics(t, map[string]float64{"process_max_fds": 1000, "process_open_fds": 850})
 			all[0].node.Connections = 800

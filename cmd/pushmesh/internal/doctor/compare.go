@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -13,31 +12,6 @@ import (
 func sorted(all []string) []string {
 	slices.Sort(all)
 	return all
-}
-
-// checkVersions: nodes of several versions work together for the time of a roll-out.
-func checkVersions(r *Report, all []*seen) {
-	by := map[string][]string{}
-	for _, o := range all {
-		if o.node.GetProblem() == "" {
-			version := o.node.GetVersion()
-			if version == "" {
-				version = "unknown"
-			}
-			by[version] = append(by[version], o.name())
-		}
-	}
-	var told []string
-	for version, who := range by {
-		told = append(told, version+": "+strings.Join(sorted(who), ", "))
-	}
-	if len(by) > 1 {
-		r.add(Warn, "versions", "nodes", strings.Join(sorted(told), "; "), "finish the roll-out: nodes of different versions are supported only while one is under way")
-		return
-	}
-	for version := range by {
-		r.ok("versions", "nodes", "all run %s", version)
-	}
 }
 
 // far is how far clocks may be apart before it is a fault: seconds is what the mesh is made for.
