@@ -42,6 +42,11 @@ test: ## every test with the race detector, against private servers; installs wh
 chaos: ## publish and subscribe for FOR=5m while every process suffers faults at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats; JSON=FILE
 	@scripts/chaos
 
+.PHONY: upgrade-check
+upgrade-check: ## upgrade a mesh from the last release and go back, under traffic with kills, in all 24 orders of the tiers or what begins within FOR=10m; SEED=N repeats
+	@scripts/setup test
+	PUSHMESH_ROLLING_FOR=$(or $(FOR),24h) PUSHMESH_ROLLING_SEED=$(SEED) scripts/with-servers go test -count=1 -timeout 24h -v -run AMeshIsUpgraded ./test/rolling
+
 .PHONY: claims-check
 claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats
 	@scripts/setup test

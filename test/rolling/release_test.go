@@ -111,7 +111,8 @@ func TestTheFileOfReleasesIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("bash", dir+"/scripts/releases", c.asked) // #nosec G204 -- a copy of ours
+		// #nosec G204 -- a copy of ours
+		cmd := exec.Command("bash", dir+"/scripts/releases", c.asked)
 		out, _ := cmd.CombinedOutput()
 		if got := strings.TrimSpace(string(out)); got != c.want || cmd.ProcessState.ExitCode() != c.code {
 			t.Errorf("%s: prints %q and ends with %d, want %q and %d", name, got, cmd.ProcessState.ExitCode(), c.want, c.code)

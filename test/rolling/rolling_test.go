@@ -1,6 +1,8 @@
 package rolling
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -10,7 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/promise"
 )
@@ -24,12 +32,17 @@ func TestMain(m *testing.M) {
 const (
 	// patience bounds what must happen; a busy machine is no failure.
 	patience = 2 * time.Minute
+	// deadlockDetected is what Postgres says of the transaction that it ends.
+	deadlockDetected = "40P01"
 	// rate of each of the play's three publishers, in messages a second.
 	rate = 400
 )
 
 // tiers of a mesh.
 var tiers = []string{"store", "router", "edge", "compute"}
+
+// patient nodes stop as planned on a busy machine, too.
+var patient = []string{"--grace", "60s"}
 
 // seed of the run, printed; PUSHMESH_ROLLING_SEED repeats one.
 func seed(t *testing.T) uint64 {
@@ -114,26 +127,42 @@ func (m *mesh) roll(order []string, version, pushmesh string) {
 	}
 }
 
-// future makes the schema one of a version that nobody has: each table has one column more, and
-// there is another table, and a step that nobody knows.
-const future = `
-	DO $$
-	DECLARE
-		one regclass;
-	BEGIN
-		FOR one IN SELECT oid FROM pg_class WHERE relnamespace = 'pushmesh'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition ORDER BY relname LOOP
-			EXECUTE format('ALTER TABLE %s ADD COLUMN of_the_future bigint NOT NULL DEFAULT 7', one);
-		END LOOP;
-	END $$;
-	CREATE TABLE pushmesh.of_the_future (id int PRIMARY KEY, what text NOT NULL);
-	INSERT INTO pushmesh.of_the_future VALUES (1, 'x');
-	INSERT INTO pushmesh_migration (version_id, is_applied) VALUES (99999, true)`
-
-// intoTheFuture applies it while stores run, as a store of that version would at its start.
+// intoTheFuture makes the schema one of a version that nobody has, while stores run, as a store of
+// that version would at its start: each table has one column more, and there is another table, and
+// a step that nobody knows.
 func (m *mesh) intoTheFuture(url string) {
 	m.t.Helper()
-	pgtest.Exec(m.t, url, future)
+	conn, err := pgx.Connect(m.t.Context(), url)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(m.t.Context()) }()
+	rows, err := conn.Query(m.t.Context(), `
+		SELECT format('ALTER TABLE IF EXISTS %s ADD COLUMN of_the_future bigint NOT NULL DEFAULT 7', oid::regclass)
+		FROM pg_class WHERE relnamespace = 'pushmesh'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition ORDER BY relname`)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(all) < 10 {
+		m.t.Fatalf("%d tables: %v", len(all), err)
+	}
+	all = append(all, `CREATE TABLE pushmesh.of_the_future (id int PRIMARY KEY, what text NOT NULL)`,
+		`INSERT INTO pushmesh.of_the_future VALUES (1, 'x')`, `INSERT INTO pushmesh_migration (version_id, is_applied) VALUES (99999, true)`)
+	for _, sql := range all {
+		procmesh.Await(m.t, sql, func() bool {
+			_, err := conn.Exec(m.t.Context(), sql)
+			if deadlock, ok := errors.AsType[*pgconn.PgError](err); ok && deadlock.Code == deadlockDetected {
+				return false // with a store's transaction: either gives way
+			}
+			if err != nil {
+				m.t.Fatalf("%s: %v", sql, err)
+			}
+			return true
+		})
+	}
 	m.WaitReady(m.t)
+	m.t.Logf("the schema is of a later version: %d statements", len(all))
 }
 
 // A mesh is upgraded from the last release tier by tier and node by node, in an order, goes on with
@@ -160,7 +189,8 @@ func TestAMeshIsUpgradedAndGoesBack(t *testing.T) {
 		}
 		at := uint64(i) // #nosec G115 -- small
 		t.Run(strings.Join(up, "-"), func(t *testing.T) {
-			plays(t, old, n+at, rand.New(rand.NewPCG(n, at+1)), up, all[i]) // #nosec G404 -- repeatable
+			// #nosec G404 -- repeatable
+			plays(t, old, n+at, rand.New(rand.NewPCG(n, at+1)), up, all[len(all)-1-i])
 		})
 	}
 }
@@ -197,7 +227,7 @@ func plays(t *testing.T, old string, n uint64, rnd *rand.Rand, up, down []string
 	url := pgtest.URL(t)
 	was := last(t).version
 	m := &mesh{
-		Mesh: procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, Stores: 2, DB: url, From: old}),
+		Mesh: procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, Stores: 2, DB: url, From: old, StoreArgs: patient, RouterArgs: patient, EdgeArgs: patient}),
 		t:    t, rand: rnd, runs: map[*procmesh.Process]string{},
 	}
 	for _, p := range m.Tiers() {
@@ -209,7 +239,8 @@ func plays(t *testing.T, old string, n uint64, rnd *rand.Rand, up, down []string
 	}
 	m.roll(up, "this version", m.Pushmesh)
 	m.intoTheFuture(url)
-	m.change(m.Stores[m.rand.IntN(len(m.Stores))], "this version", m.Pushmesh) // it starts on it, too
+	// it starts on it, too
+	m.change(m.Stores[m.rand.IntN(len(m.Stores))], "this version", m.Pushmesh)
 	m.roll(down, was, old)
 	offered, _ := play.Offered()
 	h, err := play.End(t.Context())
@@ -237,5 +268,37 @@ func (m *mesh) warns() {
 	said, err := exec.CommandContext(m.t.Context(), m.Pushmesh, "doctor", "--router", m.RouterAddrs[0], "--skew", "1h", "--patience", "1m", "--no-probe").CombinedOutput()
 	if two := strings.Contains(string(said), "warn  versions"); err != nil || two != (len(versions) > 1) || two != strings.Contains(string(said), "docs/upgrading.md") {
 		m.t.Errorf("with %d versions, doctor says (%v)\n%s", len(versions), err, said)
+	}
+}
+
+// An older store is broken by a step that takes away what it uses, and that is noticed: upgrades
+// that keep their promises prove something.
+func TestAStepThatTakesAwayBreaksOlderStores(t *testing.T) {
+	t.Parallel()
+	old, have := binary(t)
+	if !have {
+		return
+	}
+	url := pgtest.URL(t)
+	m := procmesh.Start(t, procmesh.Options{DB: url, From: old})
+	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	n := 0
+	publish := func() error {
+		n++
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := pushmeshv1.NewPublishServiceClient(conn).Publish(ctx, &pushmeshv1.PublishRequest{Topic: "room/1", Payload: []byte("x"), DedupeKey: strconv.Itoa(n)})
+		return err
+	}
+	if err := publish(); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, url, `ALTER TABLE pushmesh.batch RENAME TO batch_of_the_future`)
+	if err := publish(); err == nil {
+		t.Error("a store that lacks a table stores all the same")
 	}
 }

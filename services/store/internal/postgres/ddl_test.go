@@ -140,6 +140,38 @@ func TestAnOldSchemaIsNotWorkedWith(t *testing.T) {
 	}
 }
 
+// A store starts on a schema with steps that it does not know, since they only add; not on one
+// which says that a step took away what this store uses. It says so as whichever role it starts.
+func TestALaterSchemaIsWorkedWithUnlessItSaysNo(t *testing.T) {
+	t.Parallel()
+	owner := pgtest.URL(t)
+	role := pgtest.Another(t, owner)
+	need(t, Migrate(t.Context(), Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience}))
+	execute(t, owner, `INSERT INTO pushmesh_migration (version_id, is_applied) VALUES (99998, true), (99999, true)`,
+		`ALTER TABLE pushmesh.session ADD COLUMN later int NOT NULL DEFAULT 1`)
+	every := []Config{{URL: owner}, {URL: role}, {URL: role, OwnerURL: owner}}
+	for i := range every {
+		every[i].Patience = backendtest.Patience
+		need(t, Migrate(t.Context(), every[i]))
+	}
+	execute(t, owner, `CREATE TABLE pushmesh.oldest_store (step bigint NOT NULL)`, `INSERT INTO pushmesh.oldest_store VALUES (30)`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON pushmesh.oldest_store TO `+user(t, role))
+	for _, c := range every {
+		need(t, Migrate(t.Context(), c))
+	}
+	execute(t, owner, `UPDATE pushmesh.oldest_store SET step = 99998`)
+	for _, c := range every {
+		if err := Migrate(t.Context(), c); err == nil || !strings.Contains(err.Error(), "later version, whose stores know step 99998") {
+			t.Errorf("a store that knows less starts: %v", err)
+		}
+	}
+	// A role that was granted nothing yet is refused by the same words once it is.
+	execute(t, owner, `REVOKE ALL ON pushmesh.oldest_store FROM `+user(t, role))
+	if err := Migrate(t.Context(), every[2]); err == nil || !strings.Contains(err.Error(), "later version") {
+		t.Errorf("a store that knows less starts: %v", err)
+	}
+}
+
 // A schema that its owner brought up to date alone, as if stores had its role, is refused by a
 // store whose role was not granted what is new there: its first use would be.
 func TestARoleThatLacksGrantsIsRefused(t *testing.T) {

@@ -100,6 +100,8 @@ func connect(path string, conns int, options string) (*sql.DB, error) {
 	return db, nil
 }
 
+// migrate brings the schema up to date. Steps that this version does not know are no fault: they
+// only add, unless user_version says that the schema needs a store which knows that step.
 func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -108,6 +110,15 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files)
 	if err != nil {
 		return fmt.Errorf("sqlite: migrations: %w", err)
+	}
+	var needs int64
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&needs); err != nil {
+		return fmt.Errorf("sqlite: look at the schema: %w", err)
+	}
+	all := provider.ListSources() // by number
+	if known := all[len(all)-1].Version; needs > known {
+		return fmt.Errorf("sqlite: the file's schema is of a later version, whose stores know step %05d; this one knows steps up to %05d: "+
+			"start a later version, or restore the backup from before the upgrade", needs, known)
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("sqlite: migrate: %w", err)

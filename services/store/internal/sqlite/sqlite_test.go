@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,5 +53,29 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file with steps that this version does not know is opened, since they only add; not one which
+// says that a step took away what this version uses.
+func TestALaterSchemaIsWorkedWithUnlessItSaysNo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	change := func(sql string) {
+		t.Helper()
+		b, err := Open(t.Context(), path)
+		if err == nil {
+			_, err = b.write.ExecContext(t.Context(), sql)
+			err = errors.Join(err, b.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)")
+	change("ALTER TABLE session ADD COLUMN later INTEGER NOT NULL DEFAULT 1")
+	change("PRAGMA user_version = 3")
+	change("PRAGMA user_version = 99999")
+	if b, err := Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "later version, whose stores know step 99999") {
+		t.Errorf("a store that knows less opens it: %v, %v", b, err)
 	}
 }

@@ -110,6 +110,9 @@ func (s *Server) schema(ctx context.Context) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := newEnough(ctx, conn, all); err != nil {
+		return nil, fmt.Errorf("postgres: look at the schema: %w", err)
+	}
 	h.missing = slices.DeleteFunc(all, func(v int64) bool { return slices.Contains(done, v) })
 	if len(h.missing) > 0 || h.may {
 		return h, nil

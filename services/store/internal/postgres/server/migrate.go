@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -50,6 +51,29 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err er
 // steps is the name of the table of the steps that were made. It lies in whatever schema was the
 // current one when it was made.
 const steps = "pushmesh_migration"
+
+// newEnough refuses a schema that says, in the table oldest_store, that stores must know a later
+// step than the last one of this program. A step that takes away what older stores use makes or
+// updates the table; without it the schema works with all stores since v0.1.0. Unknown steps alone
+// are no fault: they only add. A role that may not read the table lacks grants, which is found
+// later.
+func newEnough(ctx context.Context, conn *pgx.Conn, known []int64) error {
+	var readable bool
+	if err := conn.QueryRow(ctx, `
+		SELECT coalesce(bool_or(has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(oid, 'SELECT')), false)
+		FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'pushmesh') AND relname = 'oldest_store'`).Scan(&readable); err != nil || !readable {
+		return err
+	}
+	var needs int64
+	if err := conn.QueryRow(ctx, `SELECT coalesce(max(step), 0) FROM pushmesh.oldest_store`).Scan(&needs); err != nil {
+		return err
+	}
+	if last := slices.Max(known); needs > last {
+		return fmt.Errorf("the database's schema is of a later version, whose stores know step %05d; this one knows steps up to %05d: "+
+			"start a later version, or restore the backup from before the upgrade", needs, last)
+	}
+	return nil
+}
 
 // tableOfSteps names the table of steps with its schema: the current schema can be another one than
 // at the first start, as the schema pushmesh comes first for a role of that name once it is there.
