@@ -41,7 +41,7 @@ func (b *bench) drain(ctx context.Context) (err error) {
 	for i := range topics {
 		topics[i] = fmt.Sprint("room/moves/", i)
 	}
-	all := try.Get(movers(ctx, m.Edges[0].Addr, b.conns, func(n int) string { return topics[n%drainTopics] }))
+	all := try.Get(movers(ctx, m.Edges[0].Addr, 0, b.conns, func(n int) string { return topics[n%drainTopics] }))
 	stop := publishing(ctx, m.Router.Addr, topics)
 	// Goroutines of clients end with ctx; what they say of themselves is read after that.
 	var wg sync.WaitGroup

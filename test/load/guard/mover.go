@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/load/peer"
+	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -22,14 +23,29 @@ type mover struct {
 	n     int
 	topic string
 	last  atomic.Uint64 // seq it had last
-	moved atomic.Bool   // it is subscribed elsewhere
+	moved atomic.Bool   // it is subscribed elsewhere; in an upgrade: it is subscribed
 	gap   time.Duration // from GoAway to being subscribed again
 	again int           // tries after the first
 	holes int
 	epoch uint64
 	conn  *peer.Conn
 	from  net.Addr
+
+	// Of an upgrade: knows is where it may go where GoAway names nobody, timed has it time what was
+	// published after its last subscription; gaps are one for each time that it moved.
+	knows []string
+	timed bool
+	since time.Time
+	took  []delivery
+	gaps  []time.Duration
 }
+
+const (
+	// pause is how long a client that was refused waits before it tries again, giveUp how long
+	// after GoAway it does.
+	pause  = 50 * time.Millisecond
+	giveUp = 30 * time.Second
+)
 
 var errAway = errors.New("told to go away")
 
@@ -56,7 +72,7 @@ func (m *mover) connect(ctx context.Context, addr string) (err error) {
 		m.epoch = s.GetEpoch()
 		m.last.Store(s.GetHead())
 	}
-	there = true
+	there, m.since = true, time.Now()
 	return nil
 }
 
@@ -73,6 +89,9 @@ func (m *mover) read() (_ *wirev1.GoAway, err error) {
 				m.holes++
 			}
 			m.last.Store(msg.GetSeq())
+			if at, ok := publisher.Stamped(msg.GetPayload()); ok && m.timed && at.After(m.since) {
+				m.took = append(m.took, delivery{time.Now(), time.Since(at)})
+			}
 		case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
 			var g wirev1.GoAway
 			return &g, proto.Unmarshal(body, &g)
@@ -85,29 +104,13 @@ func (m *mover) read() (_ *wirev1.GoAway, err error) {
 // live moves once, and stays where it went until ctx ends.
 func (m *mover) live(ctx context.Context) error {
 	g, err := m.read()
-	_ = m.conn.Close()
 	if err != nil {
+		_ = m.conn.Close()
 		return err
 	}
-	if len(g.GetAddresses()) == 0 {
-		return errors.New("GoAway names nobody")
+	if err := m.move(ctx, g); err != nil {
+		return err
 	}
-	told := time.Now()
-	wait := time.NewTimer(time.Duration(g.GetReconnectAfterMs()) * time.Millisecond)
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for try := 0; ; try++ {
-		if err = m.connect(ctx, g.GetAddresses()[try%len(g.GetAddresses())]); err == nil {
-			break
-		}
-		if m.again++; m.again == 50 || ctx.Err() != nil {
-			return err
-		}
-	}
-	m.gap = time.Since(told)
 	m.moved.Store(true)
 	stop := context.AfterFunc(ctx, func() { _ = m.conn.Close() })
 	defer stop()
@@ -118,11 +121,46 @@ func (m *mover) live(ctx context.Context) error {
 	return errors.Join(errAway, err)
 }
 
-// movers connect to addr, some at a time.
-func movers(ctx context.Context, addr string, n int, topic func(n int) string) ([]*mover, error) {
-	all := make([]*mover, n)
-	err := suite.Each(n, 100, func(_, i int) error {
-		all[i] = &mover{n: i, topic: topic(i), from: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+i/5000))}}
+// move does as GoAway says.
+func (m *mover) move(ctx context.Context, g *wirev1.GoAway) (err error) {
+	_ = m.conn.Close()
+	addrs := g.GetAddresses()
+	if len(addrs) == 0 {
+		addrs = m.knows
+	}
+	if len(addrs) == 0 {
+		return errors.New("GoAway names nobody")
+	}
+	told := time.Now()
+	wait := time.NewTimer(time.Duration(g.GetReconnectAfterMs()) * time.Millisecond)
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for try := 0; ; try++ {
+		if err = m.connect(ctx, addrs[try%len(addrs)]); err == nil {
+			break
+		}
+		if m.again++; time.Since(told) > giveUp || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	m.gap = time.Since(told)
+	return nil
+}
+
+// movers from first to the one before end connect to addr, some at a time.
+func movers(ctx context.Context, addr string, first, end int, topic func(n int) string) ([]*mover, error) {
+	all := make([]*mover, end-first)
+	err := suite.Each(len(all), 100, func(_, i int) error {
+		n := first + i
+		all[i] = &mover{n: n, topic: topic(n), from: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+n/5000))}}
 		return all[i].connect(ctx, addr)
 	})
 	return all, err

@@ -35,6 +35,8 @@ type Programs struct {
 	NATS string // nats-server
 	// EdgeEnv is added to the environment of edges.
 	EdgeEnv []string
+	// EdgesFrom is a pushmesh binary that edges are started from; "": the edge in Bin.
+	EdgesFrom string
 	// RouterArgs are added to those of routers.
 	RouterArgs []string
 	// DB is what the store gets as --db; "": a SQLite file.
@@ -91,6 +93,9 @@ func (m *Mesh) start(ctx context.Context, prog Programs, edges int, edgeArgs []s
 		m.Second = m.mesh.Stores[1]
 	}
 	for _, e := range m.Edges {
+		if prog.EdgesFrom != "" {
+			e.Path, e.Args = prog.EdgesFrom, append([]string{"edge"}, e.Args...)
+		}
 		e.Env = append(e.Env, prog.EdgeEnv...)
 		if !slices.Contains(edgeArgs, "--issuers") {
 			// a build from before does not know the flag
