@@ -178,13 +178,14 @@ func TestAMeshIsUpgradedAndGoesBack(t *testing.T) {
 	all := permutations(tiers)
 	rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	ups := [][]string{{"store", "router", "edge", "compute"}, {"edge", "compute", "router", "store"}}
-	if long := length(t); long > 0 {
+	long := length(t)
+	if long > 0 {
 		ups = all
 		t.Logf("every order of the tiers, or as many as begin within %s", long)
 	}
 	began := time.Now()
 	for i, up := range ups {
-		if long := length(t); long > 0 && time.Since(began) > long {
+		if long > 0 && time.Since(began) > long {
 			break
 		}
 		at := uint64(i) // #nosec G115 -- small
