@@ -27,7 +27,8 @@ func varied(n, features int) *pushmeshv1.RankRequest {
 // Heavy jobs of several streams at once, as routers and edges at one address have, packed or not,
 // wait for each other: no stream ends, for that would end the jobs of all its users.
 func TestHeavyJobsEndNoStream(t *testing.T) {
-	const n, room = 10_000, 50 << 20 // as 50,000 are to 256 MiB; the race detector makes each of them slow
+	// as 50,000 are to 256 MiB; the race detector makes each of them slow
+	const n, room = 10_000, 50 << 20
 	for name, jobs := range map[string][2]*meshv1.RankJobRequest{
 		"plain":  {plain(varied(n, 10)), plain(varied(10, 1))},
 		"packed": {packed(2*n, 10), packed(10, 1)},
