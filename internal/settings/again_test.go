@@ -52,7 +52,7 @@ func TestSettingsAreReadAgain(t *testing.T) {
 		{"level: debug\nlisten: b:2\npeer: [x, y]\nsecret-file: " + secret, "debug", []string{"nothing has changed"}, "restart"},
 		{"level: info\npeer: [x]\nsecret-file: " + secret, "info", []string{"level=WARN", "changed=level ", "need_restart=listen,peer\n"}, "secret"},
 		{"level: nonsense\npeer: [x]\nlisten: c:3", "info", []string{"level=ERROR", "node.yaml:1", "nothing has changed"}, "restart"},
-		{"levle: debug", "info", []string{"level=ERROR", "did you mean level?"}, ""},
+		{"levels: debug", "info", []string{"level=ERROR", "did you mean level?"}, ""},
 	} {
 		put(path, step.file)
 		said.Reset()
