@@ -268,7 +268,8 @@ func (m *mesh) warns() {
 	}
 	// #nosec G204 -- ours
 	said, err := exec.CommandContext(m.t.Context(), m.Pushmesh, "doctor", "--router", m.RouterAddrs[0], "--skew", "1h", "--patience", "1m", "--no-probe").CombinedOutput()
-	told := regexp.MustCompile(`(?m)^ok +versions`) // what else it finds on a busy machine is not asked
+	// what else it finds on a busy machine is not asked
+	told := regexp.MustCompile(`(?m)^ok +versions`)
 	if len(versions) > 1 {
 		told = regexp.MustCompile(`(?m)^warn +versions`)
 	}
