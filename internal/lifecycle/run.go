@@ -24,19 +24,27 @@ func Run(ctx context.Context, p Part, grace time.Duration, hangUp func()) error 
 	hung := make(chan os.Signal, 1)
 	signal.Notify(hung, syscall.SIGHUP)
 	defer signal.Stop(hung)
+	go hangsUp(ctx, hung, hangUp)
 	ready(ctx)
-	for ctx.Err() == nil {
+	<-ctx.Done()
+	stopping(grace)
+	release() // a second signal ends the process at once
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return p.Stop(stop)
+}
+
+// hangsUp calls hangUp for each signal, beside: one that hangs does not keep the process from its
+// planned stop.
+func hangsUp(ctx context.Context, hung <-chan os.Signal, hangUp func()) {
+	for {
 		select {
 		case <-ctx.Done():
+			return
 		case <-hung:
 			if hangUp != nil {
 				hangUp()
 			}
 		}
 	}
-	stopping(grace)
-	release() // a second signal ends the process at once
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancel()
-	return p.Stop(stop)
 }

@@ -69,6 +69,12 @@ func TestSettingsAreReadAgain(t *testing.T) {
 			t.Errorf("%q: %+v, taken %+v", step.file, now, taken)
 		}
 	}
+	said.Reset()
+	put(path, "peer: [x, y]\nratio: postgres://u:hunter2@h/d")
+	OnHangUp(&now, "node", args[:2], slog.New(slog.NewTextHandler(&said, nil)), func(*running) {})()
+	if !strings.Contains(said.String(), "level=ERROR") || strings.Contains(said.String(), "hunter2") {
+		t.Errorf("a fault in a secret's place: %s", said.String())
+	}
 	put(secret, "two")
 	put(path, "listen: b:2\npeer: [x, y]\nsecret-file: "+secret)
 	said.Reset()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,13 @@ var ErrHelp = errors.New("help printed")
 // UsageError is a fault of flags or variables: exit with ExitUsage.
 type UsageError struct{ Err error }
 
-func (e *UsageError) Error() string { return e.Err.Error() }
+// credentials are a user and a password, or a token, in a URL: what is wrong with a setting is told
+// with its value, and goes into logs.
+var credentials = regexp.MustCompile(`://[^/@\s"]*@`)
+
+func (e *UsageError) Error() string {
+	return credentials.ReplaceAllLiteralString(e.Err.Error(), "://"+Hidden+"@")
+}
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // Checker finds every fault of the settings, joined with errors.Join.

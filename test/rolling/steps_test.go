@@ -15,6 +15,8 @@ var contractions = []struct {
 	why string
 }{
 	{regexp.MustCompile(`(?i)\bDROP\s+(TABLE|COLUMN|VIEW|INDEX|FUNCTION|SEQUENCE|SCHEMA|TYPE|CONSTRAINT|DEFAULT|NOT\s+NULL)\b`), "takes away what older stores use"},
+	{regexp.MustCompile(`(?i)\bALTER\s+TABLE\b[^;]*\bDROP\s+\w`), "takes away what older stores use"},
+	{regexp.MustCompile(`(?i)\bEXECUTE\s+(''|format\b)`), "takes away, for all that can be seen: its text is not judged"},
 	{regexp.MustCompile(`(?i)\bRENAME\b`), "renames what older stores use"},
 	{regexp.MustCompile(`(?i)\bSET\s+SCHEMA\b`), "moves what older stores use"},
 	{regexp.MustCompile(`(?i)\b(DELETE\s+FROM|TRUNCATE)\b`), "deletes what older stores may look for"},
@@ -29,7 +31,7 @@ var contractions = []struct {
 }
 
 var (
-	column   = regexp.MustCompile(`(?i)\bADD\s+COLUMN\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)([^,;]*)`)
+	column   = regexp.MustCompile(`(?i)\bADD\s+(?:COLUMN\s+)?(?:IF\s+NOT\s+EXISTS\s+)?(\w+)([^,;]*)`)
 	notNull  = regexp.MustCompile(`(?i)\bNOT\s+NULL\b`)
 	filled   = regexp.MustCompile(`(?i)\b(DEFAULT|GENERATED)\b`)
 	created  = regexp.MustCompile(`(?i)\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:UNLOGGED\s+)?(?:TABLE|VIEW|FUNCTION|SEQUENCE|INDEX|UNIQUE\s+INDEX)\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:pushmesh\.)?(\w+)`)
@@ -184,17 +186,20 @@ func TestStepsThatBreakOlderStoresAreFound(t *testing.T) {
 		"ALTER TABLE pushmesh.a\n  ALTER COLUMN x SET DEFAULT 7;":                                                                    "",
 		"CREATE OR REPLACE FUNCTION pushmesh.g() RETURNS void AS $body$ BEGIN; DELETE FROM pushmesh.a; END $body$ LANGUAGE plpgsql;": "",
 		// takes away
-		"DROP TABLE pushmesh.a;":                                              "takes away",
-		"DROP TABLE IF EXISTS a;":                                             "takes away",
-		"ALTER TABLE pushmesh.a DROP COLUMN x;":                               "takes away",
-		"alter table pushmesh.a\n\tdrop\n\tcolumn x;":                         "takes away",
-		"ALTER TABLE pushmesh.a ALTER COLUMN x DROP DEFAULT;":                 "takes away",
-		"DROP FUNCTION pushmesh.f();":                                         "takes away",
-		"REVOKE ALL ON pushmesh.a FROM PUBLIC;":                               "may do",
-		"DELETE FROM pushmesh.a;":                                             "deletes",
-		"TRUNCATE pushmesh.a;":                                                "deletes",
-		"CREATE TABLE pushmesh.b (x int); DROP TABLE pushmesh.a; ":            "takes away",
-		"CREATE TABLE pushmesh.b (x int); DROP TABLE pushmesh.a, pushmesh.b;": "takes away",
+		"DROP TABLE pushmesh.a;":         "takes away",
+		"DROP TABLE IF EXISTS a;":        "takes away",
+		"ALTER TABLE pushmesh.a DROP x;": "takes away",
+		"DO $$ BEGIN EXECUTE 'ALTER TABLE pushmesh.a DROP COLUMN x'; END $$;":                                         "takes away",
+		"DO $$ BEGIN EXECUTE format('DROP TABLE pushmesh.%s', 'a'); END $$;":                                          "takes away",
+		"ALTER TABLE pushmesh.a DROP COLUMN x;":                                                                       "takes away",
+		"alter table pushmesh.a\n\tdrop\n\tcolumn x;":                                                                 "takes away",
+		"ALTER TABLE pushmesh.a ALTER COLUMN x DROP DEFAULT;":                                                         "takes away",
+		"DROP FUNCTION pushmesh.f();":                                                                                 "takes away",
+		"REVOKE ALL ON pushmesh.a FROM PUBLIC;":                                                                       "may do",
+		"DELETE FROM pushmesh.a;":                                                                                     "deletes",
+		"TRUNCATE pushmesh.a;":                                                                                        "deletes",
+		"CREATE TABLE pushmesh.b (x int); DROP TABLE pushmesh.a; ":                                                    "takes away",
+		"CREATE TABLE pushmesh.b (x int); DROP TABLE pushmesh.a, pushmesh.b;":                                         "takes away",
 		"-- +goose StatementBegin\nDO $$ BEGIN ALTER TABLE pushmesh.a DROP COLUMN x; END $$;\n-- +goose StatementEnd": "takes away",
 		// renames, changes
 		"ALTER TABLE pushmesh.a RENAME TO b;":                                  "renames",
@@ -206,6 +211,7 @@ func TestStepsThatBreakOlderStoresAreFound(t *testing.T) {
 		"CREATE TRIGGER t BEFORE INSERT ON pushmesh.a EXECUTE FUNCTION f();":   "statements do",
 		// tightens
 		"ALTER TABLE pushmesh.a ADD COLUMN y int NOT NULL;":                                       "without a default",
+		"ALTER TABLE pushmesh.a ADD y int NOT NULL;":                                              "without a default",
 		"ALTER TABLE pushmesh.a ADD COLUMN y int NOT NULL, ADD COLUMN z int DEFAULT 1;":           "without a default",
 		"ALTER TABLE pushmesh.a ALTER COLUMN x SET NOT NULL;":                                     "refuses rows",
 		"ALTER TABLE pushmesh.a ADD CONSTRAINT c CHECK (x > 0);":                                  "refuses rows",

@@ -39,8 +39,7 @@ func run(ctx context.Context, args []string) error {
 	if err := settings.Parse(&s, "compute", Does, args, os.Stdout); err != nil {
 		return err
 	}
-	s.Workers = cmp.Or(s.Workers, cores.Usable())
-	cores.Spare(s.Workers)
+	cores.Spare(cmp.Or(s.Workers, cores.Usable()))
 	c, err := compute.New(ctx, s)
 	if err != nil {
 		return err

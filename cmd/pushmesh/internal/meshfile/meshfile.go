@@ -94,6 +94,11 @@ func Parse(data []byte) (*File, []strictyaml.Fault) {
 			r.Fault(section.Line, "there is no section %.60q%s; there are %s", section.Name, strictyaml.Near(section.Name, Kinds), strings.Join(Kinds, ", "))
 			continue
 		}
+		if section.Value.Kind == yaml.ScalarNode && section.Value.Tag == "!!null" {
+			// a file that was cut off deletes nothing
+			r.Fault(section.Line, "%s has nothing below it: leave it out, or write %s: {} where there shall be none", section.Name, section.Name)
+			continue
+		}
 		f.Sections[section.Name] = true
 		for _, one := range r.Fields(section.Name, section.Value) {
 			read(section.Name+"."+one.Name, one)

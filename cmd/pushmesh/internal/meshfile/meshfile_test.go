@@ -48,6 +48,7 @@ func TestFaultsOfAFile(t *testing.T) {
 			`f:12: backends.e: certificate "x" is another`, "f:12: backends.e: tokens: sub must",
 		},
 		"a: b: c\n":                     {"f: yaml:"},
+		"namespaces: {}\nteams:\n":      {"f:2: teams has nothing below it"},
 		"teams: {}\n---\nnamespaces:\n": {"f:1: there must be one document"},
 	} {
 		_, faults := meshfile.Parse([]byte(text))

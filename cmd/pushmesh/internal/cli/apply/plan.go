@@ -130,6 +130,8 @@ func (p *plan) namespaces(w *wanted, m *mesh) (after map[string]*pushmeshv1.Poli
 			continue
 		case there:
 			c.op, c.loses = changed, loses(prefix, before.GetPolicy(), now)
+		default:
+			c.loses = losesBelow(prefix, m, now)
 		}
 		c.steps = []step{{putNamespaces, c.what + " is put", func(ctx context.Context, w *writer) error {
 			return w.putNamespace(ctx, n.Namespace, before.GetVersion())
@@ -179,6 +181,21 @@ func loses(prefix string, before, now *pushmeshv1.Policy) string {
 		return fmt.Sprintf("messages in namespace %s go after %s, and no longer after %s", prefix, protoyaml.Duration(stay(now)), protoyaml.Duration(stay(before)))
 	}
 	return ""
+}
+
+// losesBelow is the same of a new namespace, whose topics have had the policy of a shorter prefix.
+func losesBelow(prefix string, m *mesh, now *pushmeshv1.Policy) string {
+	for at := prefix; ; {
+		end := strings.LastIndexByte(at, '/')
+		if end < 0 {
+			break
+		}
+		at = at[:end]
+		if above := m.namespaces[at]; above != nil {
+			return loses(prefix+", which is below "+at+",", above.GetPolicy(), now)
+		}
+	}
+	return loses(prefix+", which has the policy of default,", m.namespaces[policy.Default].GetPolicy(), now)
 }
 
 // models are put where the newest version is another one. policies are those that there are
@@ -245,6 +262,10 @@ func (p *plan) teams(w *wanted, m *mesh) {
 		name := t.Team.GetName()
 		named[name] = true
 		before, there := m.teams[name]
+		if there && newer(before.ProtoReflect()) {
+			p.fault(t.Line, "team %s has fields that this version of pushmesh does not know: use a newer one", name)
+			continue
+		}
 		c := change{op: added, what: "team " + name}
 		if there {
 			c.op = changed
@@ -335,6 +356,9 @@ func (p *plan) backends(w *wanted, m *mesh) {
 			}
 			c.details = append(c.details, "+ key: a new one, which "+end)
 			c.steps = append(c.steps, step{makeKeys, c.what + " has a new key", func(_ context.Context, w *writer) error { return w.makeKey(b) }})
+			// must have room for it
+			one := &after[slices.IndexFunc(after, func(e backends.Entry) bool { return e.Name == name })]
+			one.Keys = append(slices.Clone(one.Keys), backends.Key{ID: fmt.Sprintf("%016x", i), SHA256: strings.Repeat("00", 32)})
 		}
 		if len(c.steps) > 0 {
 			p.changes = append(p.changes, c)

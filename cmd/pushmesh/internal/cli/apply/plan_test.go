@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -274,5 +278,59 @@ func TestChangesOfOthersStay(t *testing.T) {
 	}
 	if o.put != 2 || teams.put != 2 {
 		t.Errorf("%d and %d were put", o.put, teams.put)
+	}
+}
+
+// A new namespace whose topics were durable by a shorter prefix loses their messages, which is
+// asked for; one that is as durable does not.
+func TestANewPrefixThatTakesDurabilityAwayIsAskedFor(t *testing.T) {
+	for text, asked := range map[string]bool{
+		"namespaces: {orders/eu: {max_payload: 1000}}":                      true,
+		"namespaces: {orders/eu/west: {durable: true, retention: 1h}}":      true,
+		"namespaces: {orders/eu: {durable: true, retention: 48h}}":          false,
+		"namespaces: {ordersx: {max_payload: 1000}, more: {durable: true}}": false,
+	} {
+		p := parsed(t, text).plan(there())
+		if len(p.changes) == 0 || len(p.faults) > 0 || (p.changes[0].loses != "") != asked {
+			t.Errorf("%s: %+v %v", text, p.changes, p.faults)
+		}
+	}
+}
+
+// Teams with fields of a newer version stay as they are.
+func TestTeamsOfNewerVersionsStay(t *testing.T) {
+	m := there()
+	m.teams["editors"].ProtoReflect().SetUnknown([]byte{0xf8, 0x7f, 1})
+	if p := parsed(t, "teams: {editors: {subscribe: [x]}}").plan(m); len(p.faults) != 1 || len(p.changes) != 0 {
+		t.Errorf("%v %v", p.faults, p.changes)
+	}
+}
+
+// A key that can't be made leaves its place free, and that there is no room for one is found before
+// the first change.
+func TestAKeyThatCantBeMadeLeavesItsPlaceFree(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "backends.yaml")
+	if err := os.WriteFile(path, []byte("backends: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{stdio: cmdline.IO{Out: io.Discard}, backends: path, keys: dir}
+	if err := w.makeKey(&meshfile.Backend{Entry: backends.Entry{Name: "a"}, Key: true}); err == nil {
+		t.Fatal("a key of a backend that is not there is made")
+	}
+	if _, err := os.Lstat(w.keyFile("a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its file is left (%v): every later run is refused", err)
+	}
+	m := there()
+	m.entries = []backends.Entry{{Name: "b", Roles: []string{"auditor"}}}
+	for i := range 64 {
+		m.entries[0].Keys = append(m.entries[0].Keys, backends.Key{ID: fmt.Sprintf("%016x", 1000+i), SHA256: strings.Repeat("ab", 32), Expires: backends.Stamp{Time: now.Add(-time.Hour)}})
+	}
+	if p := parsed(t, "backends: {b: {roles: [auditor], key: true}}").plan(m); len(p.faults) == 0 {
+		t.Error("the 65th key is planned")
+	}
+	m.entries[0].Keys = m.entries[0].Keys[:63]
+	if p := parsed(t, "backends: {b: {roles: [auditor], key: true}}").plan(m); len(p.faults) != 0 || len(m.entries[0].Keys) != 63 {
+		t.Errorf("the 64th is not planned: %v", p.faults)
 	}
 }

@@ -172,13 +172,13 @@ func (w *writer) putModel(ctx context.Context, m *meshfile.Model, path string) e
 func (w *writer) makeKey(b *meshfile.Backend) (err error) {
 	name, out := b.Entry.Name, w.stdio.Out
 	if w.keys != "" {
-		file, err := os.OpenFile(w.keyFile(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyMode)
-		if err != nil {
-			return err
+		file, opened := os.OpenFile(w.keyFile(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, keyMode)
+		if opened != nil {
+			return opened
 		}
 		defer func() {
 			if err = errors.Join(err, file.Close()); err != nil {
-				err = errors.Join(err, os.Remove(file.Name()))
+				err = errors.Join(err, os.Remove(file.Name())) // the next run needs the place
 			}
 		}()
 		out = file
@@ -195,12 +195,13 @@ func (w *writer) makeKey(b *meshfile.Backend) (err error) {
 	if w.keys == "" {
 		text = fmt.Sprintf("key %s of backend %s, which is shown this once: %s", key.ID, name, text)
 	}
-	if _, err = fmt.Fprintln(out, text); err != nil {
-		// nobody has it
-		return errors.Join(err, backends.Revoke(w.backends, key.ID))
-	}
+	_, err = fmt.Fprintln(out, text)
 	if file, is := out.(*os.File); is && w.keys != "" {
-		err = file.Sync()
+		err = errors.Join(err, file.Sync())
+	}
+	if err != nil {
+		// nobody has it
+		err = errors.Join(err, backends.Revoke(w.backends, key.ID))
 	}
 	return err
 }
