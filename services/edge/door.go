@@ -20,12 +20,16 @@ func (e *Edge) newDoor() (*admission.Door, error) {
 	if err != nil {
 		return nil, err
 	}
+	forwarders, err := admission.ParsePrefixes("forwarded-from", s.ForwardedFrom)
+	if err != nil {
+		return nil, err
+	}
 	files, err := poll.MostFiles()
 	if err != nil {
 		return nil, err
 	}
 	e.maxConnections = min(s.MaxConnections, max(files-otherFiles, files/2))
 	return admission.New(admission.Limits{
-		Connections: e.maxConnections, AddressConnections: s.MaxAddressConnections, Rate: s.AcceptRate, AddressRate: s.AddressAcceptRate, Exempt: exempt, Proxies: proxies,
+		Connections: e.maxConnections, AddressConnections: s.MaxAddressConnections, Rate: s.AcceptRate, AddressRate: s.AddressAcceptRate, Exempt: exempt, Proxies: proxies, Forwarders: forwarders,
 	}), nil
 }

@@ -172,13 +172,17 @@ func (e *Edge) assemble() error {
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
+	web, err := s.web(door)
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
 	refused := refusals.New(decisions.New("pushmesh_edge_decisions_suppressed_total", s.AuditDecisions, tel.Log, tel.Registry))
 	var asks permissions.Asker
 	if e.asker != nil {
 		asks = e.asker
 	}
 	loops, err := loop.NewAll(loop.Config{
-		Door: door, Permissions: asks, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
+		Door: door, Web: web, Permissions: asks, Rates: loop.Rates{Frames: s.MaxFrameRate, Bytes: s.MaxByteRate, Patience: s.RatePatience}, FrameMemory: max(s.FrameMemory/s.Loops, 1),
 		Kept: kept.Config{
 			Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops),
 			Clients: kept.NewHolders(int64(s.ClientMemory)), Addresses: kept.NewHolders(int64(s.AddressMemory)),

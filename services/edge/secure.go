@@ -16,7 +16,7 @@ import (
 // no certificate is set.
 func (e *Edge) secure() error {
 	s := e.settings
-	keeper, cfg, err := s.tls().Open(e.tel.Log, wire.ALPN)
+	keeper, cfg, err := s.tls().Open(e.tel.Log, wire.ALPN, "http/1.1") // never h2: WebSocket needs the whole connection
 	if err != nil || keeper == nil && e.identity == nil {
 		return err
 	}

@@ -54,6 +54,10 @@ type Settings struct {
 	ClientMemory          int           `help:"The same, for all connections of one client together, by its client id; each connection has 64 KiB beside. 0: no limit." default:"1073741824" zero:"keep" see:"limits-of-connections"`
 	AddressMemory         int           `help:"The same, for all connections of one address (IPv4, or a /64 of IPv6) together, whatever their client ids; those of --exempt-from count for none. 0: no limit." default:"268435456" zero:"keep" see:"limits-of-connections"`
 	ProxyProtocolFrom     []string      `help:"Addresses and networks of proxies, separated by commas: the client address that they send with the PROXY protocol (v1, v2) is believed. They must send it for each client, and have no limits by address themselves." see:"behind-a-proxy"`
+	ForwardedFrom         []string      `help:"Addresses and networks of proxies, separated by commas, that end HTTP: the client address that they send in X-Forwarded-For (the right-most that is no such proxy's) is believed for WebSockets. They have no limits by address themselves." see:"behind-a-proxy"`
+	WebSocketOrigins      []string      `name:"websocket-origins" help:"Pages that may open WebSockets, separated by commas: https://app.example.com, https://*.example.com, or * for all. Default: those of the host that the request names. A client without an Origin header is no browser, and is not asked." see:"websocket.md#origins"`
+	WebSocketQueryToken   bool          `name:"websocket-query-token" help:"Take tokens from the URL of a WebSocket (?token=), too. URLs are written to the logs of proxies." see:"websocket.md#tokens"`
+	WebSocketCookies      bool          `name:"websocket-cookies" help:"Hand the cookies of a WebSocket's request to --connect-hook. Needs --websocket-origins, each by name: else any page could act for its visitor." see:"websocket.md#tokens"`
 	MaxFrameRate          int           `help:"Frames that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	MaxByteRate           int           `help:"Bytes that one client may send in a second; it is read no faster. 0: no limit." default:"0" see:"limits-of-connections"`
 	DeadLetterRate        int           `zero:"keep" help:"Messages of one session that may become dead letters in a second because it does not ACK them; further ones wait in its receive window. 0: no limit." default:"100" see:"limits-of-connections"`
@@ -211,6 +215,10 @@ func (s *Settings) Check() error {
 	if _, err := admission.ParsePrefixes("proxy-protocol-from", d.ProxyProtocolFrom); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := admission.ParsePrefixes("forwarded-from", d.ForwardedFrom); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, d.checkWeb())
 	for _, addr := range d.Stores {
 		errs = append(errs, settings.Addr("stores", addr))
 	}

@@ -17,7 +17,7 @@ type hash [sha256.Size]byte
 // hash is computed on event loops: a Hello has 12 KiB at most.
 func (q *Question) hash() (sum hash) {
 	all := make([]byte, 0, 512)
-	for _, text := range [...]string{q.Token, q.Client, q.Session, q.Address, q.Edge} {
+	for _, text := range [...]string{q.Token, q.Client, q.Session, q.Address, q.Edge, q.Cookie} {
 		all = binary.AppendUvarint(all, uint64(len(text)))
 		all = append(all, text...)
 	}

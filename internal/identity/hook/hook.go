@@ -33,6 +33,8 @@ type Question struct {
 	Session string `json:"session,omitempty"`
 	Address string `json:"address,omitempty"` // the client's, without a port
 	Edge    string `json:"edge,omitempty"`
+	// Cookie is the header of a browser's request, where the edge hands it on.
+	Cookie string `json:"cookie,omitempty"`
 }
 
 // Config of a Hook.

@@ -31,7 +31,9 @@ type ConnectRequest struct {
 	// The client's, without a port.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// The edge's id.
-	Edge          string `protobuf:"bytes,5,opt,name=edge,proto3" json:"edge,omitempty"`
+	Edge string `protobuf:"bytes,5,opt,name=edge,proto3" json:"edge,omitempty"`
+	// The Cookie header of a browser that connects by WebSocket, where the edge has --websocket-cookies.
+	Cookie        string `protobuf:"bytes,6,opt,name=cookie,proto3" json:"cookie,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +99,13 @@ func (x *ConnectRequest) GetAddress() string {
 func (x *ConnectRequest) GetEdge() string {
 	if x != nil {
 		return x.Edge
+	}
+	return ""
+}
+
+func (x *ConnectRequest) GetCookie() string {
+	if x != nil {
+		return x.Cookie
 	}
 	return ""
 }
@@ -445,13 +454,14 @@ var File_pushmesh_hook_v1_hook_proto protoreflect.FileDescriptor
 
 const file_pushmesh_hook_v1_hook_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpushmesh/hook/v1/hook.proto\x12\x10pushmesh.hook.v1\x1a\x1cgoogle/protobuf/struct.proto\"\x8b\x01\n" +
+	"\x1bpushmesh/hook/v1/hook.proto\x12\x10pushmesh.hook.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xa3\x01\n" +
 	"\x0eConnectRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04edge\x18\x05 \x01(\tR\x04edge\"B\n" +
+	"\x04edge\x18\x05 \x01(\tR\x04edge\x12\x16\n" +
+	"\x06cookie\x18\x06 \x01(\tR\x06cookie\"B\n" +
 	"\x0fConnectResponse\x12/\n" +
 	"\x06claims\x18\x01 \x01(\v2\x17.google.protobuf.StructR\x06claims\"\xbb\x04\n" +
 	"\x0fEvaluateRequest\x12C\n" +

@@ -119,7 +119,7 @@ func (a *auditor) conn(c *state.Conn) {
 	if m := c.ConnMore; m != state.NoConnMore {
 		a.mores++
 		a.holds(c, "ConnMore is kept for something", c.Phase != state.Open || m.ByID != nil || m.ByTopic != nil || m.Publishes != nil || m.Session != nil || m.Groups != nil || m.Claims != nil || m.Profile != nil ||
-			m.AckAt != 0 || m.AckSerial != 0 || m.Turn != 0 || m.Begun != 0 || m.Sealed != 0 || m.Secure != 0 || m.HungUp || m.Parked)
+			m.AckAt != 0 || m.AckSerial != 0 || m.Turn != 0 || m.Begun != 0 || m.Outside != 0 || m.Secure != 0 || m.HungUp || m.Parked)
 	}
 	a.holds(c, "no walk over those that wait is left", !c.Waking)
 }

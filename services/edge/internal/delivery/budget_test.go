@@ -71,7 +71,7 @@ func (f *flusher) flush() (bytes int) {
 	f.slots = f.h.Dirty(f.slots[:0])
 	for _, slot := range f.slots {
 		for f.h.Status(slot).Owes {
-			f.bufs = f.h.Gather(slot, f.bufs[:0])
+			f.bufs = f.h.Gather(slot, f.bufs[:0], 0)
 			n := 0
 			for _, b := range f.bufs {
 				n += len(b)

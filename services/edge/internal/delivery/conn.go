@@ -80,6 +80,7 @@ func (h *Hub) close(c *state.Conn, why wirev1.Code, reason string) {
 		return
 	}
 	h.stats.Closes.Add(why, 1)
+	c.Why = uint8(why)
 	if c.Phase == state.Open {
 		h.rooms.report.Disconnected(h.handle(c), why, reason)
 	}
@@ -217,20 +218,23 @@ func (h *Hub) Handle(slot uint32) exchange.Conn { return h.handle(h.conns.Get(sl
 // Secured says that the connection has TLS, and that hands are shaken.
 func (h *Hub) Secured(slot uint32, by exchange.Security) { h.conns.More(h.conns.Get(slot)).Secure = by }
 
-// Sealed says how many bytes of ciphertext wait for the connection's socket. They count as queued:
-// the frames in them have left the queue.
-func (h *Hub) Sealed(slot uint32, n int) {
+// Outside says how many bytes wait for the connection's socket that the loop has made of frames:
+// ciphertext, messages of WebSocket. They count as queued: the frames in them have left the queue.
+func (h *Hub) Outside(slot uint32, n int) {
 	c := h.conns.Get(slot)
-	less := n < int(c.Sealed)
-	h.queues.AddBytes(n - int(c.Sealed))
-	if n > 0 || c.Sealed > 0 {
-		h.conns.More(c).Sealed = uint32(n)
+	less := n < int(c.Outside)
+	h.queues.AddBytes(n - int(c.Outside))
+	if n > 0 || c.Outside > 0 {
+		h.conns.More(c).Outside = uint32(n)
 		h.conns.Less(c)
 	}
 	if less {
 		h.wakeDrained(c)
 	}
 }
+
+// Why a connection is closing.
+func (h *Hub) Why(slot uint32) wirev1.Code { return wirev1.Code(h.conns.Get(slot).Why) }
 
 // Cut closes a connection that can't be told why: nothing can be read of it any more, nor sealed
 // for it.

@@ -51,7 +51,7 @@ func TestWhatHasBegunDoesNotExpire(t *testing.T) {
 	c := w.lazy(0)
 	w.mesh.Live(w.in(1, upstreamtest.Run("talk", 0, 0, "a", "b")...)...)
 	w.settle()
-	c.in = append(c.in, w.h.Gather(c.slot, nil)[0][:5]...)
+	c.in = append(c.in, w.h.Gather(c.slot, nil, 0)[0][:5]...)
 	w.h.Wrote(c.slot, 5)
 	w.pass(2 * time.Second)
 	c.reads("talk=a")
@@ -67,7 +67,7 @@ func TestWholeQueueExpires(t *testing.T) {
 	}
 	w.settle()
 	w.pass(2 * time.Second)
-	if bufs := w.h.Gather(c.slot, nil); len(bufs) != 0 || w.h.Status(c.slot).Owes || w.h.Stats().QueuedBytes != 0 {
+	if bufs := w.h.Gather(c.slot, nil, 0); len(bufs) != 0 || w.h.Status(c.slot).Owes || w.h.Stats().QueuedBytes != 0 {
 		t.Fatalf("%d pieces, %+v", len(bufs), w.h.Status(c.slot))
 	}
 	w.h.Wrote(c.slot, 0)
@@ -84,7 +84,7 @@ func TestExpiryMakesRoom(t *testing.T) {
 	w.mesh.Send("room/1", "a", "b")
 	w.settle()
 	w.pass(2 * time.Second)
-	if n := len(w.h.Gather(c.slot, nil)); n != 0 {
+	if n := len(w.h.Gather(c.slot, nil, 0)); n != 0 {
 		t.Fatalf("%d pieces", n)
 	}
 	w.settle()
@@ -295,7 +295,7 @@ func TestExpiryIsNamed(t *testing.T) {
 		c.slow = true
 		some := func(n int) {
 			taken := 0
-			for _, b := range w.h.Gather(c.slot, nil) {
+			for _, b := range w.h.Gather(c.slot, nil, 0) {
 				b = b[:min(n-taken, len(b))]
 				c.in, taken = append(c.in, b...), taken+len(b)
 			}

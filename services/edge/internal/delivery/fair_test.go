@@ -211,7 +211,7 @@ func TestWhatIsAssignedDoesNotStayUnread(t *testing.T) {
 				c.send(wirev1.FrameType_FRAME_TYPE_ACK, &wirev1.Ack{Entries: []*wirev1.Ack_Entry{{Topic: "room/1", Seq: rapid.Uint64Range(1, 20).Draw(t, "seq"), Through: rapid.Bool().Draw(t, "through")}}})
 			case 6:
 				if c.slow && w.h.Status(c.slot).Owes { // the kernel takes a part
-					all := bytes.Join(w.h.Gather(c.slot, nil), nil)
+					all := bytes.Join(w.h.Gather(c.slot, nil, 0), nil)
 					some := all[:rapid.IntRange(0, len(all)-1).Draw(t, "bytes")]
 					c.in = append(c.in, some...)
 					w.h.Wrote(c.slot, len(some))

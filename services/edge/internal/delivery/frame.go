@@ -13,11 +13,19 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // Heard says that bytes have come, whole frames or not.
-func (h *Hub) Heard(slot uint32) { h.conns.Get(slot).Heard = h.ms }
+func (h *Hub) Heard(slot uint32) {
+	c := h.conns.Get(slot)
+	c.Heard = h.ms
+	c.Pings &^= state.Asked
+}
+
+// Brought notes what a connection has shown before its Hello.
+func (h *Hub) Brought(slot uint32, b principals.Brought) { h.rooms.principals.Brought(slot, b) }
 
 // Frames is how many were handled.
 func (h *Hub) Frames() uint64 { return h.stats.Frames }

@@ -263,7 +263,7 @@ func (g *groups) recall(n *state.Member) {
 	}
 	q.Compact()
 	n.Recalled(h.now)
-	if !n.Stalled() && !c.Draining && (q.Len() > 0 || q.IsStalled() || c.Sealed > 0) {
+	if !n.Stalled() && !c.Draining && (q.Len() > 0 || q.IsStalled() || c.Outside > 0) {
 		n.Stall()
 		g.setWaits(n, true)
 	}

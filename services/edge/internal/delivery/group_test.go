@@ -277,7 +277,7 @@ func TestWhatAMemberDoesNotReadGoesBack(t *testing.T) {
 	c.slow = true
 	w.mesh.Assign(m, 0, msgs[:3]...)
 	w.settle()
-	c.in = append(c.in, bytes.Join(w.h.Gather(c.slot, nil), nil)[:7]...)
+	c.in = append(c.in, bytes.Join(w.h.Gather(c.slot, nil, 0), nil)[:7]...)
 	w.h.Wrote(c.slot, 7) // a part of the first
 	w.h.Stalled(c.slot, Held{})
 	w.pass(1900 * time.Millisecond)

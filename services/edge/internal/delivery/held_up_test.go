@@ -99,7 +99,7 @@ func TestWhoOwesDurableMessagesKeepsTheConnection(t *testing.T) {
 			w.mesh.Send("room/1", strings.Repeat("x", 10_000))
 			w.settle()
 		}
-		c.in = append(c.in, w.h.Gather(c.slot, nil)[0][:5]...)
+		c.in = append(c.in, w.h.Gather(c.slot, nil, 0)[0][:5]...)
 		w.h.Wrote(c.slot, 5)
 		for range 10 {
 			w.mesh.Live(upstreamtest.Encode("talk", 0, 0, strings.Repeat("e", 10_000)))

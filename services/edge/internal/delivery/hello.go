@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,7 +16,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim", "ping"}
 
 const attachTimeout = 10 * time.Second // that the mesh has to answer Attach
 
@@ -55,6 +56,9 @@ func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 	c.Since = uint32(h.wall / 1e6)
 	request.Settle(m, h.lim.ReceiveWindow)
 	c.ClientID, c.Heartbeat, c.Window = h.texts.Put(m.GetClientId()), m.GetHeartbeatMs(), m.GetReceiveWindow()
+	if c.Pings == state.NoPings && slices.Contains(m.GetFeatures(), "ping") {
+		c.Pings = state.PingsOfFrames
+	}
 	h.conns.SetProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))
 	if m.GetSession() == "" {
 		h.welcome(c, id, false)
@@ -98,7 +102,7 @@ func (h *Hub) originOf(slot uint32) string { return h.origin(h.conns.Get(slot)) 
 // welcome opens the connection.
 func (h *Hub) welcome(c *state.Conn, id uint64, resumed bool) {
 	c.Phase, c.Deadline = state.Open, 0
-	h.wheel.Set(c.Slot, min(c.SilentUntil(h.now, h.ms), h.rooms.principals.EndsAt(c.Slot)))
+	h.wheel.Set(c.Slot, min(c.SilentUntil(h.now, h.ms), h.signOfLife(c), h.rooms.principals.EndsAt(c.Slot)))
 	h.control(c, wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{
 		ConnectionId: id, Edge: h.cfg.EdgeID, HeartbeatMs: c.Heartbeat, MaxFrame: uint32(h.lim.MaxFrame), Resumed: resumed,
 		ClientId: c.ClientID, Features: Features, Version: wire.Version, PublishWindow: uint32(h.lim.PublishWindow), User: h.rooms.principals.User(c.Slot),

@@ -239,7 +239,7 @@ func (h *Hub) Work(budget int) (more bool) {
 
 // Busy reports whether Work, Dirty, Resumed or Over have something to do.
 func (h *Hub) Busy() bool {
-	return len(h.conns.Dirty) > 0 || len(h.conns.Resumed) > 0 || len(h.conns.Closed) > 0 || h.Queued()
+	return len(h.conns.Dirty) > 0 || len(h.conns.Resumed) > 0 || len(h.conns.Closed) > 0 || len(h.conns.Silent) > 0 || h.Queued()
 }
 
 // Queued reports whether Work has something to do.

@@ -261,7 +261,7 @@ func TestUnsubscribedWhileAMessageIsHalfWritten(t *testing.T) {
 	w.mesh.Send("room/1", "a", "b", "c")
 	w.settle()
 	var sent []byte
-	for _, b := range w.h.Gather(c.slot, nil) {
+	for _, b := range w.h.Gather(c.slot, nil, 0) {
 		sent = append(sent, b...)
 	}
 	c.in = append(c.in, sent[:len(sent)/2]...) // in the middle of the second

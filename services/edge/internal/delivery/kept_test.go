@@ -87,7 +87,7 @@ func TestAConnectionsStatus(t *testing.T) {
 		w.h.refuse(at, 7, code.New(wirev1.Code_CODE_RATE_LIMITED, "too fast"))
 	}
 	status(c, "does not read its answers", Status{Owes: true, Hold: true})
-	w.h.Gather(c.slot, nil)
+	w.h.Gather(c.slot, nil, 0)
 	for w.h.Status(c.slot).Hold {
 		w.h.Wrote(c.slot, len(at.Out.At(0).Bytes()))
 	}

@@ -25,7 +25,7 @@ func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 			switch (i + round) % 7 {
 			case 0: // it has taken a part of what it is owed
 				if h.Status(slot).Owes {
-					h.Gather(slot, nil)
+					h.Gather(slot, nil, 0)
 					h.Wrote(slot, 9)
 				}
 			case 3:
@@ -42,7 +42,7 @@ func TestNothingIsLeftOfConnectionsThatEnd(t *testing.T) {
 		}
 		for h.Status(stays).Owes {
 			n := 0
-			for _, b := range h.Gather(stays, nil) {
+			for _, b := range h.Gather(stays, nil, 0) {
 				got, n = append(got, b...), n+len(b)
 			}
 			h.Wrote(stays, n)

@@ -108,7 +108,7 @@ func TestUrgentWaitsForWhatHasBegun(t *testing.T) {
 	c.reads("room/0/1")
 	w.mesh.Live(w.mesh.Append("room/0", "a", "b")...)
 	w.settle()
-	c.in = append(c.in, w.h.Gather(c.slot, nil)[0][:5]...)
+	c.in = append(c.in, w.h.Gather(c.slot, nil, 0)[0][:5]...)
 	w.h.Wrote(c.slot, 5)
 	w.mesh.Live(urgent(9, w.mesh.Append("room/1", "c"))...)
 	c.reads("room/0/2", "room/1/1", "room/0/3")
@@ -169,7 +169,7 @@ func (o *order) post(name string, level uint8, n int) {
 // some takes n bytes.
 func (o *order) some(t *rapid.T, n int) {
 	before := o.taken
-	for _, b := range o.w.h.Gather(o.slot, nil) {
+	for _, b := range o.w.h.Gather(o.slot, nil, 0) {
 		b = b[:min(n, len(b))]
 		o.in, n, o.taken = append(o.in, b...), n-len(b), o.taken+len(b)
 	}

@@ -71,7 +71,7 @@ func BenchmarkRankedFanOut(b *testing.B) {
 					settle()
 					b.StopTimer()
 					for _, c := range clients {
-						bufs, n := w.h.Gather(c.slot, nil), 0
+						bufs, n := w.h.Gather(c.slot, nil, 0), 0
 						for _, x := range bufs {
 							n += len(x)
 						}

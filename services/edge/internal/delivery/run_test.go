@@ -43,7 +43,7 @@ func TestRunsLeaveAsOnePiece(t *testing.T) {
 		if n := w.h.fan.serial - serial; n != 1 {
 			t.Errorf("%s: %d walks for 3 batches", name, n)
 		}
-		if n := len(w.h.Gather(c.slot, nil)); n != 3 {
+		if n := len(w.h.Gather(c.slot, nil, 0)); n != 3 {
 			t.Errorf("%s: %d pieces for 3 batches of 8 messages", name, n)
 		}
 		c.take()
@@ -61,7 +61,7 @@ func TestRunIsACKedInParts(t *testing.T) {
 	c.expect("Subscribed 1 head=0")
 	m := w.mesh.Send("room/1", payloads(0, 5)...)
 	w.settle()
-	if n := len(w.h.Gather(c.slot, nil)); n != 1 {
+	if n := len(w.h.Gather(c.slot, nil, 0)); n != 1 {
 		t.Errorf("%d pieces for a run", n)
 	}
 	w.h.Wrote(c.slot, len(m[0].Frame)+len(m[1].Frame)+3)
@@ -88,7 +88,7 @@ type reader struct {
 // some takes n bytes of what the next write would hold, or all.
 func (r *reader) some(n int) {
 	taken := 0
-	for _, b := range r.w.h.Gather(r.slot, nil) {
+	for _, b := range r.w.h.Gather(r.slot, nil, 0) {
 		b = b[:min(n-taken, len(b))]
 		r.in = append(r.in, b...)
 		taken += len(b)
@@ -202,7 +202,7 @@ func TestRunThatHasBegunIsDroppedFrom(t *testing.T) {
 	take := func(n int) {
 		w.settle()
 		taken := n
-		for _, b := range w.h.Gather(c.slot, nil) {
+		for _, b := range w.h.Gather(c.slot, nil, 0) {
 			b = b[:min(n, len(b))]
 			c.in, n = append(c.in, b...), n-len(b)
 		}

@@ -11,7 +11,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 	h, slots := crowd(t, 1, &wirev1.Subscribe{})
 	s, slot := newStream(t, 10), slots[0]
 	c := h.conns.Get(slot)
-	h.Sealed(slot, h.lim.QueueBytes)
+	h.Outside(slot, h.lim.QueueBytes)
 	if q := h.Stats().QueuedBytes; q != int64(h.lim.QueueBytes) {
 		t.Fatalf("%d bytes queued", q)
 	}
@@ -23,7 +23,7 @@ func TestSealedCountsAsQueued(t *testing.T) {
 	if h.drained(c) {
 		t.Fatal("the queue is taken for short")
 	}
-	h.Sealed(slot, 0)
+	h.Outside(slot, 0)
 	if !h.drained(c) || h.waker.Len() != 1 {
 		t.Fatal("nobody goes on once the socket has taken the ciphertext")
 	}

@@ -48,7 +48,7 @@ func (h *Hub) control(c *state.Conn, t wirev1.FrameType, m proto.Message) {
 // the budget allows.
 func (h *Hub) full(c *state.Conn, size int) wirev1.Code {
 	switch {
-	case h.queues.Full(c.Out, size, int(c.Sealed)):
+	case h.queues.Full(c.Out, size, int(c.Outside)):
 		return wirev1.Code_CODE_QUEUE_FULL
 	case !h.fitsBudget(c, size+c.Out.Extra(1)):
 		return wirev1.Code_CODE_MEMORY_BUDGET
@@ -59,11 +59,11 @@ func (h *Hub) full(c *state.Conn, size int) wirev1.Code {
 // fits reports whether the messages in hand may be queued together; where not, full says of each
 // alone.
 func (f *fanout) fits(c *state.Conn) bool {
-	return f.hub.queues.Fits(c.Out, len(f.ms), len(f.runs), f.bytes, int(c.Sealed))
+	return f.hub.queues.Fits(c.Out, len(f.ms), len(f.runs), f.bytes, int(c.Outside))
 }
 
 // drained reports whether the queue is short enough for more from the log.
-func (h *Hub) drained(c *state.Conn) bool { return h.queues.Drained(c.Out, int(c.Sealed)) }
+func (h *Hub) drained(c *state.Conn) bool { return h.queues.Drained(c.Out, int(c.Outside)) }
 
 // wakeDrained has those go on that wait for room in the queue, where there is some.
 func (h *Hub) wakeDrained(c *state.Conn) {
@@ -78,15 +78,15 @@ func (h *Hub) Deep(dst []uint32) []uint32 { return h.queues.Deep(dst) }
 // Gather appends to dst what the next write of the connection should hold. The pieces are good
 // until the hub is used again, but to Gather for other connections. There are none where all that
 // was queued has expired, or was dropped: the queue is empty then, else its loop would try again
-// and again.
-func (h *Hub) Gather(slot uint32, dst [][]byte) [][]byte {
+// and again. most is how many bytes they are, but for the last item; 0: as many as one write takes.
+func (h *Hub) Gather(slot uint32, dst [][]byte, most int) [][]byte {
 	c := h.conns.Get(slot)
 	if c.Out.MayHaveExpired() {
 		h.sending = true
 		h.skipExpired(c)
 		h.sending = false
 	}
-	g := c.Out.Gather(dst)
+	g := c.Out.Gather(dst, most)
 	for it := g.Next(); it != nil; it = g.Next() {
 		g.Add(it, h.idsOf(it))
 	}

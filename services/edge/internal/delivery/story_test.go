@@ -190,7 +190,7 @@ func (c *client) feed() {
 // take receives what the hub owes, unless the client is slow.
 func (c *client) take() {
 	for !c.slow && !c.ended && c.w.h.Gen(c.slot) == c.gen {
-		bufs := c.w.h.Gather(c.slot, nil)
+		bufs := c.w.h.Gather(c.slot, nil, 0)
 		n := 0
 		for _, b := range bufs {
 			c.in = append(c.in, b...)

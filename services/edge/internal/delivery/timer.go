@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"math"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 )
@@ -47,7 +49,7 @@ func (h *Hub) openTimers(c *state.Conn) (next int64, cost int) {
 		return c.Deadline, 0
 	}
 	at, cost := h.visit(c)
-	next = min(next, at)
+	next = min(next, at, h.signOfLife(c))
 	if s := c.Session; s != nil && c.Phase == state.Open {
 		if at := s.SaveAt(); at != 0 && h.now >= at {
 			h.sessions.save(c)
@@ -57,6 +59,35 @@ func (h *Hub) openTimers(c *state.Conn) (next int64, cost int) {
 		}
 	}
 	return next, cost
+}
+
+// signOfLife asks a client for one that was silent for half of what it may, if it is one to be
+// asked, and says when to look again. Timers of pages that nobody looks at fire once a minute: their
+// own heartbeats come too late.
+func (h *Hub) signOfLife(c *state.Conn) (next int64) {
+	if c.Pings == state.NoPings {
+		return math.MaxInt64
+	}
+	if at := c.AskAt(h.now, h.ms); h.now < at {
+		return at
+	}
+	way := c.Pings
+	if c.Pings |= state.Asked; way == state.PingsOfLoop {
+		h.conns.Silent = append(h.conns.Silent, c.Slot)
+	} else {
+		h.control(c, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: h.wall})
+	}
+	return h.now + c.Patience()/2
+}
+
+// Pinged says that the loop asks the connection for signs of life, by its protocol.
+func (h *Hub) Pinged(slot uint32) { h.conns.Get(slot).Pings = state.PingsOfLoop }
+
+// Silent takes the slots that the loop is to ask for a sign of life.
+func (h *Hub) Silent(dst []uint32) []uint32 {
+	dst = append(dst, h.conns.Silent...)
+	h.conns.Silent = h.conns.Silent[:0]
+	return dst
 }
 
 // timerSlice is how many tracks and messages in their windows are looked at in one go.

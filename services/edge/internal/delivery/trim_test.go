@@ -251,7 +251,7 @@ func TestAQueueOfWhichAllWasDroppedIsEmpty(t *testing.T) {
 	if s := w.h.Stats(); s.Behind != 1 || s.QueuedBytes != 0 {
 		t.Fatalf("%d fell behind, %d bytes are queued", s.Behind, s.QueuedBytes)
 	}
-	if n := len(w.h.Gather(c.slot, nil)); n != 0 || w.h.Status(c.slot).Owes {
+	if n := len(w.h.Gather(c.slot, nil, 0)); n != 0 || w.h.Status(c.slot).Owes {
 		t.Fatalf("%d pieces to be sent, owes %v", n, w.h.Status(c.slot).Owes)
 	}
 }

@@ -20,7 +20,10 @@ const (
 	turned                    // refused by the door, and among loop.turned
 	// comes from one that may send a PROXY header, and has sent nothing yet but a part of that
 	fromProxy
-	begun // its first byte has come
+	begun  // its first byte has come
+	spoke  // its first byte has come that is not TLS
+	isWeb  // it speaks HTTP, or WebSocket
+	isText // its messages are JSON
 )
 
 // accept takes connections from the kernel, as many as the edge takes in a second. What is left
@@ -97,7 +100,7 @@ func (l *Loop) enter(from netip.Addr) (place uint32, why *code.Error) {
 	if why = l.door.Enter(); why != nil {
 		return 0, why
 	}
-	if l.door.Proxy(from) {
+	if l.door.Proxy(from) || l.door.Forwards(from) {
 		return 0, nil
 	}
 	if place, why = l.door.EnterFrom(from, l.clock.at); why != nil {

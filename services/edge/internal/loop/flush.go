@@ -10,9 +10,13 @@ import (
 type sending struct {
 	slot uint32
 	owed bool // its bytes were given to the sender
-	// Of a connection with TLS: what the sender was given, and how many bytes of frames it seals.
+	// Of a connection with TLS: what the sender was given, and whether it was sealed just now.
 	sealed []byte
-	frames int
+	fresh  bool
+	// Of a WebSocket without TLS: the same, a message in pieces, or what was left of one.
+	pieces [][]byte
+	left   []byte
+	frames int // bytes of frames in sealed or pieces
 }
 
 // flush sends what is owed to connections, one send each, and ends those that are done. Who was
@@ -35,7 +39,7 @@ func (l *Loop) flush() (something bool) {
 	n := min(len(l.flushes), flushBudget)
 	l.slots = append(l.slots, l.flushes[:n]...)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
-	l.arena = l.arena[:0]
+	l.arena, l.heads = l.arena[:0], l.heads[:0]
 	for slots := l.slots; len(slots) > 0; {
 		slots = slots[l.gather(slots):]
 		l.settle(l.sender.Flush())
@@ -61,10 +65,14 @@ func (l *Loop) gather(slots []uint32) (n int) {
 			l.gatherSealed(slots[n], p)
 			continue
 		}
+		if p.marks&isWeb != 0 {
+			l.gatherWeb(slots[n], p)
+			continue
+		}
 		owed := p.writable && l.hub.Status(slots[n]).Owes
 		if owed {
 			at := len(l.bufs)
-			l.bufs = l.hub.Gather(slots[n], l.bufs)
+			l.bufs = l.hub.Gather(slots[n], l.bufs, 0)
 			if owed = len(l.bufs) > at; owed { // else it has expired
 				l.sender.Add(int(p.fd), l.bufs[at:])
 			}
@@ -87,10 +95,7 @@ func (l *Loop) settle(results []poll.Result) {
 			}
 		}
 		st := l.hub.Status(b.slot)
-		owes := st.Owes
-		if p.secure != nil {
-			owes = p.secure.owes(st.Owes)
-		}
+		owes := p.owes(st.Owes)
 		switch {
 		case st.Overdue:
 			l.reset(b.slot, p)
@@ -122,10 +127,24 @@ func (l *Loop) sent(b *sending, p *peer, r poll.Result) bool {
 		return true
 	}
 	l.stats.WriteBytes += uint64(r.N)
-	if p.secure != nil {
+	switch {
+	case p.secure != nil:
 		l.sentSealed(b, p, r.N)
-	} else {
+	case p.marks&isWeb != 0:
+		l.sentWeb(b, p, r.N)
+	default:
 		l.hub.Wrote(b.slot, r.N)
 	}
 	return true
+}
+
+// owes reports whether something may be sent: frames of the hub's queue, or what was made of them.
+func (p *peer) owes(frames bool) bool {
+	if p.marks&isWeb != 0 {
+		frames = p.web.owes(frames)
+	}
+	if p.secure != nil {
+		return p.secure.owes(frames)
+	}
+	return frames
 }

@@ -104,6 +104,9 @@ func (l *Loop) refuseLargePart(slot uint32, p *peer) bool {
 // forget drops what was read of a connection and is not handled.
 func (l *Loop) forget(slot uint32, p *peer) {
 	l.peers.keep(p, nil)
+	if p.web != nil {
+		l.peers.putWeb(p.web, 0, nil)
+	}
 	if p.secure != nil {
 		l.peers.putSealed(p.secure, 0, nil)
 	}

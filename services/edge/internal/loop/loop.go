@@ -29,6 +29,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/upgrade"
 )
 
 // Limits of a loop.
@@ -84,6 +85,8 @@ type Config struct {
 	Kept kept.Config
 	// Handshakes shakes hands with clients that begin with TLS; nil: they are refused.
 	Handshakes *handshake.Pool
+	// Web says which requests become WebSockets; nil: those of the same host.
+	Web *upgrade.Policy
 	// ShedLag is how late the loop may be for a second before it refuses newcomers; 0: it never
 	// does.
 	ShedLag time.Duration
@@ -142,6 +145,7 @@ func newLoop(cfg Config, p poll.Poller, started time.Time, gate *linkhealth.Gate
 	if cfg.Mailbox == (mailbox.Bounds{}) {
 		cfg.Mailbox = mailbox.Bounds{Batches: 4096, Bytes: 64 << 20, Others: 1 << 20}
 	}
+	cfg.Web = cmp.Or(cfg.Web, &upgrade.Policy{})
 	cfg.FrameMemory = cmp.Or(cfg.FrameMemory, math.MaxInt)
 	l := &Loop{cfg: cfg, poller: p, door: cfg.Door, gate: gate, done: make(chan struct{}), started: started}
 	l.box = mailbox.New(cfg.Mailbox, p.Wake)

@@ -34,7 +34,8 @@ type peer struct {
 // peers.more alone: without any it is noPeerMore.
 type peerMore struct {
 	rest   *rest   // nil: none
-	secure *secure // nil: what the socket carries is frames
+	secure *secure // nil: there is no TLS
+	web    *web    // nil: there is no WebSocket, or it is at rest
 }
 
 var noPeerMore = slab.None[peerMore]()
@@ -86,6 +87,7 @@ type peers struct {
 	kept    int // bytes of memory in rests, and of records that have not come whole
 	large   largeParts
 	secures slab.Pool[secure]
+	webs    slab.Pool[web]
 	clients slab.Slab[[16]byte] // whom proxies connect for, by slot; zero: nobody
 }
 
@@ -115,7 +117,7 @@ func (s *peers) more(p *peer) *peerMore {
 
 // less gives it back where nothing is in it.
 func (s *peers) less(p *peer) {
-	if m := p.peerMore; m != noPeerMore && m.rest == nil && m.secure == nil {
+	if m := p.peerMore; m != noPeerMore && m.rest == nil && m.secure == nil && m.web == nil {
 		s.mores.Free(m)
 		p.peerMore = noPeerMore
 	}
@@ -264,7 +266,7 @@ func (l *Loop) take(slot uint32, p *peer, fresh []byte) bool {
 		}
 	}
 	if p.secure == nil {
-		return l.feed(slot, p, fresh)
+		return l.takePlain(slot, p, fresh)
 	}
 	return l.takeSealed(slot, p, fresh)
 }
@@ -338,6 +340,7 @@ func (l *Loop) end(slot uint32, p *peer) {
 	}
 	p.ending = true
 	l.peers.keep(p, nil)
+	l.unweb(slot, p)
 	l.unsecure(slot, p)
 	l.peers.large.drop(slot)
 	l.hub.Gone(slot)

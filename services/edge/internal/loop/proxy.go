@@ -76,7 +76,7 @@ func (l *Loop) origin(slot uint32) string {
 		}
 	}
 	addr := poll.Peer(int(l.peers.get(slot).fd))
-	if l.door.Proxy(addr) {
+	if l.door.Proxy(addr) || l.door.Forwards(addr) {
 		return ""
 	}
 	return l.door.Origin(addr)

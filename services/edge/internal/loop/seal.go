@@ -52,7 +52,7 @@ func (s *sealer) sideBySide(pieces [][]byte) []byte {
 func (l *Loop) gatherSealed(slot uint32, p *peer) {
 	s := p.secure
 	b := sending{slot: slot, sealed: s.out}
-	if p.writable && len(s.out) == 0 && s.seals() && l.hub.Status(slot).Owes {
+	if p.writable && len(s.out) == 0 && p.owes(l.hub.Status(slot).Owes) {
 		if cap(l.arena) == 0 {
 			l.arena = make([]byte, 0, sealBudget)
 		}
@@ -61,6 +61,7 @@ func (l *Loop) gatherSealed(slot uint32, p *peer) {
 			return
 		}
 		b.sealed, b.frames = l.seal(slot, p)
+		b.fresh = true
 	}
 	if b.owed = p.writable && len(b.sealed) > 0; b.owed {
 		at := len(l.bufs)
@@ -74,9 +75,7 @@ func (l *Loop) gatherSealed(slot uint32, p *peer) {
 // The hub is told once the batch has been sent: what it gathered for others lies in its hands until
 // then.
 func (l *Loop) seal(slot uint32, p *peer) (sealed []byte, frames int) {
-	l.pieces = l.hub.Gather(slot, l.pieces[:0])
-	all := l.sideBySide(l.pieces)
-	clear(l.pieces)
+	all, frames := l.toSeal(slot, p)
 	if len(all) == 0 {
 		return nil, 0 // it has expired
 	}
@@ -88,7 +87,18 @@ func (l *Loop) seal(slot uint32, p *peer) (sealed []byte, frames int) {
 	}
 	l.stats.Sealed += uint64((len(all) + record.MaxPlain - 1) / record.MaxPlain)
 	l.arena = out
-	return out[at:len(out):len(out)], len(all)
+	return out[at:len(out):len(out)], frames
+}
+
+// toSeal is what goes into the next records of a connection, and how many bytes of frames that is.
+func (l *Loop) toSeal(slot uint32, p *peer) (all []byte, frames int) {
+	if p.marks&isWeb != 0 {
+		return l.messageToSeal(slot, p)
+	}
+	l.pieces = l.hub.Gather(slot, l.pieces[:0], 0)
+	all = l.sideBySide(l.pieces)
+	clear(l.pieces)
+	return all, len(all)
 }
 
 // sentSealed keeps what the socket has not taken of b.
@@ -97,7 +107,7 @@ func (l *Loop) sentSealed(b *sending, p *peer, n int) {
 	switch rest := b.sealed[n:]; {
 	case len(rest) == 0:
 		s.out = nil
-	case b.frames > 0:
+	case b.fresh:
 		s.out = append([]byte(nil), rest...)
 	default:
 		s.out = rest
@@ -105,7 +115,7 @@ func (l *Loop) sentSealed(b *sending, p *peer, n int) {
 	if b.frames > 0 {
 		l.hub.Wrote(b.slot, b.frames)
 	}
-	l.hub.Sealed(b.slot, len(s.out))
+	l.outside(b.slot, p)
 }
 
 // sealLater has those flushed in the next turn that this one had no room for.
@@ -120,6 +130,9 @@ func (l *Loop) sealLater() {
 
 // saidBye reports whether the connection may be shut; one with TLS is owed a close_notify before.
 func (l *Loop) saidBye(slot uint32, p *peer) bool {
+	if l.farewell(slot, p) {
+		return false
+	}
 	s := p.secure
 	if s != nil && s.hand != nil {
 		s.hand.End()
@@ -133,7 +146,7 @@ func (l *Loop) saidBye(slot uint32, p *peer) bool {
 		return true
 	}
 	s.out = out
-	l.hub.Sealed(slot, len(out))
+	l.outside(slot, p)
 	l.wantFlush(slot, p)
 	return false
 }

@@ -45,7 +45,7 @@ func (l *Loop) takeSealed(slot uint32, p *peer, fresh []byte) bool {
 		l.shake(slot, p, fresh)
 		return true
 	}
-	if fresh == nil && p.rest != nil && !l.feed(slot, p, nil) {
+	if fresh == nil && (p.rest != nil || p.web != nil) && !l.takePlain(slot, p, nil) {
 		return false
 	}
 	b := fresh
@@ -80,7 +80,7 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 	n, out, err := s.conn.Open(l.plain(), sealed, s.out)
 	if len(out) > len(s.out) {
 		s.out = out
-		l.hub.Sealed(slot, len(out))
+		l.outside(slot, p)
 		l.wantFlush(slot, p)
 	}
 	switch {
@@ -98,7 +98,7 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 		l.spend(p, emptyRecordUnits)
 		return true
 	}
-	goesOn := l.feed(slot, p, l.opened[:n])
+	goesOn := l.takePlain(slot, p, l.opened[:n])
 	l.spend(p, recordUnits)
 	return goesOn
 }
@@ -120,7 +120,7 @@ func (l *Loop) shake(slot uint32, p *peer, fresh []byte) {
 	}
 	if l.peers.putSealed(s, 0, nil); s.hand == nil {
 		s.out, s.bye = handshake.Overloaded(), true
-		l.hub.Sealed(slot, len(s.out))
+		l.outside(slot, p)
 		l.hub.Cut(slot, wirev1.Code_CODE_OVERLOADED, "too many handshakes are under way")
 	}
 }
@@ -135,7 +135,7 @@ func (l *Loop) shaken(at exchange.Conn) {
 	s := p.secure
 	sent, result := s.hand.Take()
 	s.out = append(s.out, sent...)
-	l.hub.Sealed(at.Slot, len(s.out))
+	l.outside(at.Slot, p)
 	l.wantFlush(at.Slot, p)
 	switch {
 	case result == nil:
@@ -164,7 +164,7 @@ func (l *Loop) unsecure(slot uint32, p *peer) {
 	p.secure = nil
 	l.peers.less(p)
 	l.stats.Secure--
-	l.hub.Sealed(slot, 0)
+	l.hub.Outside(slot, 0)
 }
 
 // putSealed writes b behind the first n bytes of what was read and not opened. It counts as parts

@@ -40,7 +40,7 @@ func guard(t testing.TB, pool handshake.Config, cfg Config) *guarded {
 		t.Fatal(err)
 	}
 	g := &guarded{TB: t, ca: ca}
-	pool.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{wire.ALPN}}
+	pool.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{wire.ALPN, "http/1.1"}}
 	pool.Workers, pool.Most, pool.Patience = cmp.Or(pool.Workers, 1), cmp.Or(pool.Most, 100), cmp.Or(pool.Patience, time.Hour)
 	pool.Post = func(_ uint16, e exchange.Event) bool { return g.Post(e) }
 	g.pool = handshake.New(pool)

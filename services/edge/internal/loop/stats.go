@@ -46,6 +46,7 @@ type Stats struct {
 	Secure      int64  // connections with TLS held now, those that shake hands among them
 	Records     uint64 // of TLS that were opened, and that were sealed
 	Sealed      uint64
+	webStats
 	// MailboxRefused counts events that found the mailbox full.
 	MailboxRefused uint64
 	// SendMode is how the loop sends; "" before it was started.

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/upgrade"
 )
 
 // A turn's parts come in one order, each with a budget: poll (events, then connections to accept),
@@ -50,6 +51,8 @@ type loopState struct {
 	buf    []byte   // what is read, for all connections
 	bufs   [][]byte // of the batch
 	sealer
+	requests  upgrade.Reader
+	heads     []byte    // headers of WebSocket messages of this flush
 	batch     []sending // what the sender was given
 	events    []poll.Event
 	polls     bool // the poller may have more events
@@ -116,6 +119,7 @@ func (l *Loop) turn() (more bool) {
 	l.did(partWork, l.work())
 	l.hub.Relieve()
 	l.timers()
+	l.ping()
 	l.resume()
 	l.setTime(partTimers) // ACK timers start when bytes leave, not when the turn began
 	l.did(partFlush, l.flush())

@@ -39,7 +39,13 @@ type Shown struct {
 	// From is the client's address; "": it counts for none.
 	From                     string
 	Token, ClientID, Session string
+	// Cookie is the header of a browser's request for WebSocket, where it may count.
+	Cookie string
 }
+
+// Brought is what a client has shown before its Hello: in the request that its connection began
+// with.
+type Brought struct{ Token, Cookie string }
 
 // Delivery is what principals need of the loop's connections.
 type Delivery interface {
@@ -108,6 +114,7 @@ type Table struct {
 	grants   grants
 	issuers  []string           // by slot, where they are kept
 	waiting  map[uint32]waiting // by slot
+	brought  map[uint32]Brought // by slot, until Hello
 	now      func() (int64, uint64)
 	origin   func(slot uint32) string
 	extra    func(c exchange.Conn, id uint32, verb identity.Verb) bool
@@ -152,7 +159,7 @@ type waiting struct {
 // New makes a table. now is the loop's time in nanoseconds, and Unix time in microseconds; origin
 // is the address for which a connection counts, "" for none.
 func New(cfg Config, d Delivery, jobs *walk.Jobs, cost *walk.Cost, now func() (int64, uint64), origin func(slot uint32) string) *Table {
-	return &Table{cfg: cfg, delivery: d, jobs: jobs, cost: cost, now: now, origin: origin, waiting: map[uint32]waiting{}, grants: newGrants()}
+	return &Table{cfg: cfg, delivery: d, jobs: jobs, cost: cost, now: now, origin: origin, waiting: map[uint32]waiting{}, brought: map[uint32]Brought{}, grants: newGrants()}
 }
 
 // Stats so far.
@@ -189,8 +196,21 @@ func (t *Table) Hello(c exchange.Conn, m *wirev1.Hello, by exchange.Security) (b
 	if t.cfg.TLSOnly && by == exchange.Plain {
 		return false, false, code.New(wirev1.Code_CODE_UNSUPPORTED, "this edge takes TLS alone")
 	}
-	wait, why = t.client(c, m)
+	b := t.brought[c.Slot]
+	delete(t.brought, c.Slot)
+	if m.GetToken() == "" {
+		m.Token = b.Token
+	}
+	wait, why = t.client(c, m, b.Cookie)
 	return false, wait, why
+}
+
+// Brought notes what a connection that has just come shows beside its Hello, whose own token goes
+// first.
+func (t *Table) Brought(slot uint32, b Brought) {
+	if b != (Brought{}) {
+		t.brought[slot] = b
+	}
 }
 
 // redeem takes a backend's ticket.
@@ -207,7 +227,7 @@ func (t *Table) redeem(m *wirev1.Hello, by exchange.Security) *code.Error {
 	return nil
 }
 
-func (t *Table) client(c exchange.Conn, m *wirev1.Hello) (wait bool, why *code.Error) {
+func (t *Table) client(c exchange.Conn, m *wirev1.Hello, cookie string) (wait bool, why *code.Error) {
 	switch door := t.cfg.Door; {
 	case door == nil && m.GetToken() != "":
 		return false, noTokens
@@ -220,7 +240,7 @@ func (t *Table) client(c exchange.Conn, m *wirev1.Hello) (wait bool, why *code.E
 		t.stats.Nameless++
 		return false, nil
 	}
-	who, why, known := t.identify(c, Shown{Token: m.GetToken(), ClientID: m.GetClientId(), Session: m.GetSession()})
+	who, why, known := t.identify(c, Shown{Token: m.GetToken(), ClientID: m.GetClientId(), Session: m.GetSession(), Cookie: cookie})
 	if known {
 		if why == nil {
 			why = t.enter(c, m, who)
@@ -337,6 +357,7 @@ func (t *Table) Identified(e exchange.Identified) (found bool) {
 // Gone gives back what a connection has that is over.
 func (t *Table) Gone(slot uint32) {
 	delete(t.waiting, slot)
+	delete(t.brought, slot)
 	if e := t.of(slot); e != nil {
 		t.names.Drop(e.user)
 		t.grants.release(e.grants)

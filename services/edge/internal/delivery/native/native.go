@@ -166,6 +166,7 @@ func (x *Codec) frame(c *state.Conn, t wirev1.FrameType, body []byte) (done bool
 		ok = decode(c, body, x.Delivery.Claim)
 	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
 		ok = decode(c, body, x.Delivery.Refresh)
+	case wirev1.FrameType_FRAME_TYPE_PONG: // it came, and that is all that was asked for
 	case wirev1.FrameType_FRAME_TYPE_HELLO:
 		x.Delivery.Fail(c, wirev1.Code_CODE_BAD_FRAME, "a second Hello")
 	default:

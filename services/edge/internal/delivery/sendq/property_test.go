@@ -180,7 +180,7 @@ func (x *model) ids(it *Item) []uint32 {
 // write gathers, and has a socket take some of it.
 func (m *machine) write(owner int) {
 	x := m.queues[owner]
-	g := x.q.Gather(nil)
+	g := x.q.Gather(nil, 0)
 	for it := g.Next(); it != nil; it = g.Next() {
 		g.Add(it, x.ids(it))
 	}

@@ -1,6 +1,8 @@
 package sendq
 
 import (
+	"cmp"
+
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -18,15 +20,19 @@ type Gathering struct {
 	s      *state
 	next   uint32
 	bytes  int
+	most   int // bytes, but for the last item
 }
 
-// Gather begins to append to dst what the next write should hold. The queue may be empty.
-func (q *Queue) Gather(dst [][]byte) Gathering { return Gathering{Pieces: dst, s: q.s} }
+// Gather begins to append to dst what the next write should hold, about most bytes; 0: GatherBytes.
+// The queue may be empty.
+func (q *Queue) Gather(dst [][]byte, most int) Gathering {
+	return Gathering{Pieces: dst, s: q.s, most: cmp.Or(most, GatherBytes)}
+}
 
 // Next goes on, up to the next item whose frame names subscriptions that only the caller knows: Add
 // takes it. nil: that was all.
 func (g *Gathering) Next() *Item {
-	for most := min(g.s.n, GatherItems); g.next < most && g.bytes < GatherBytes; {
+	for most := min(g.s.n, GatherItems); g.next < most && g.bytes < g.most; {
 		it := g.s.at(g.next)
 		switch {
 		case it.kind == Dead:

@@ -27,6 +27,19 @@ const (
 	Closing // nothing is read any more; what is queued goes out, then the socket ends
 )
 
+// Pings says how a silent client is asked for a sign of life.
+type Pings uint8
+
+// The ways.
+const (
+	NoPings       Pings = iota
+	PingsOfLoop         // by what its protocol has for it, which the loop speaks
+	PingsOfFrames       // by frames, as Hello asked for
+)
+
+// Asked is set beside the way once a client was asked, until it is heard again.
+const Asked Pings = 0x80
+
 // Conn is one connection. Conns.Slab owns it, where the collector does not look: strings are the
 // loop's Texts, and what it points to lies in slabs and pools. Its socket belongs to the loop.
 type Conn struct {
@@ -43,15 +56,17 @@ type Conn struct {
 	Heard     uint32 // when bytes came last, as Hub.ms
 	Link      linkhealth.Link
 	Phase     Phase
-	Dirty     bool // in Conns.Dirty
-	Waking    bool // a walk over those of its tracks that wait is due
-	Rewake    bool // once more, when it was looked at
-	Draining  bool // GOAWAY was sent: no first delivery any more
-	Ended     bool // the socket is gone
-	Torn      bool // teardown is done
-	Detached  bool // holds its session no more
-	Visited   bool // its tracks are being looked at for what is due
-	Backend   bool // a router's, for a backend
+	Dirty     bool  // in Conns.Dirty
+	Waking    bool  // a walk over those of its tracks that wait is due
+	Rewake    bool  // once more, when it was looked at
+	Draining  bool  // GOAWAY was sent: no first delivery any more
+	Ended     bool  // the socket is gone
+	Torn      bool  // teardown is done
+	Detached  bool  // holds its session no more
+	Visited   bool  // its tracks are being looked at for what is due
+	Backend   bool  // a router's, for a backend
+	Why       uint8 // of Closing: the Code
+	Pings     Pings // how it is asked for a sign of life, and whether it was
 
 	ClientID string
 	Deadline int64 // handshake, closing, drain; 0: none
@@ -84,10 +99,10 @@ type ConnMore struct {
 	// when the first bytes came of a frame that has not come whole; 0: there is none
 	Begun int64
 
-	Sealed uint32            // bytes that have left the queue, and wait in ciphertext
-	Secure exchange.Security // until Hello
-	HungUp bool              // before it was welcomed: nobody waits for the answer to its Hello
-	Parked bool              // a request of it waits for a permission, and it is not read
+	Outside uint32            // bytes that have left the queue, and wait for the socket in another form
+	Secure  exchange.Security // until Hello
+	HungUp  bool              // before it was welcomed: nobody waits for the answer to its Hello
+	Parked  bool              // a request of it waits for a permission, and it is not read
 }
 
 // NoConnMore is that of connections that have nothing of it.
@@ -102,6 +117,7 @@ type Conns struct {
 	Resumed []uint32 // may read again
 	Dirty   []uint32 // have something to flush or to end
 	Closed  []uint32 // only the socket is left of them
+	Silent  []uint32 // are to be asked for a sign of life by the loop
 }
 
 // Get is the connection of a slot; nil: there was never one.
@@ -147,7 +163,7 @@ func (s *Conns) More(c *Conn) *ConnMore {
 func (s *Conns) Less(c *Conn) {
 	m := c.ConnMore
 	if m != NoConnMore && m.ByID == nil && m.ByTopic == nil && m.Publishes == nil && m.Session == nil && m.Groups == nil && m.Claims == nil && m.Profile == nil && m.AckAt == 0 && m.AckSerial == 0 && m.Turn == 0 && m.Begun == 0 &&
-		m.Sealed == 0 && m.Secure == exchange.Plain && !m.HungUp && !m.Parked {
+		m.Outside == 0 && m.Secure == exchange.Plain && !m.HungUp && !m.Parked {
 		s.Mores.Give(m)
 		c.ConnMore = NoConnMore
 	}
@@ -227,6 +243,15 @@ func (c *Conn) Displaced() {
 	if c.Waking {
 		c.Rewake = true
 	}
+}
+
+// AskAt is when the connection, which is asked for a sign of life, will have been silent for half of
+// its patience.
+func (c *Conn) AskAt(now int64, ms uint32) int64 {
+	if c.Pings&Asked != 0 || c.Parked {
+		return now + c.Patience()
+	}
+	return now - int64(ms-c.Heard)*int64(time.Millisecond) + c.Patience()/2
 }
 
 // SilentUntil is when the connection will have been silent for too long. One that is not read

@@ -25,6 +25,8 @@ type Limits struct {
 	Exempt []netip.Prefix
 	// Proxies may say in a PROXY header whom they connect for.
 	Proxies []netip.Prefix
+	// Forwarders may say in X-Forwarded-For whom they ask for.
+	Forwarders []netip.Prefix
 }
 
 // retry is what those that are refused wait at least, and over as long again they are spread.
@@ -83,6 +85,9 @@ func (d *Door) Leave() { d.held.Add(-1) }
 
 // Proxy reports whether the address may send a PROXY header.
 func (d *Door) Proxy(addr netip.Addr) bool { return holds(d.lim.Proxies, addr) }
+
+// Forwards reports whether X-Forwarded-For of the address is believed.
+func (d *Door) Forwards(addr netip.Addr) bool { return holds(d.lim.Forwarders, addr) }
 
 // EnterFrom counts one more of an address, or says why not. Who has a place, which is above 0,
 // gives it to LeaveFrom in the end.

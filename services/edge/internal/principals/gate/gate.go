@@ -136,7 +136,7 @@ func (g *Gate) byBackend(s principals.Shown) bool {
 }
 
 func (g *Gate) question(s principals.Shown) *hook.Question {
-	return &hook.Question{Token: s.Token, Client: s.ClientID, Session: s.Session, Address: s.From, Edge: g.cfg.Edge}
+	return &hook.Question{Token: s.Token, Client: s.ClientID, Session: s.Session, Address: s.From, Edge: g.cfg.Edge, Cookie: s.Cookie}
 }
 
 func (g *Gate) known(s principals.Shown) *identity.Principal {
