@@ -98,10 +98,10 @@ release-test: ## a release made twice and compared, and installed in each way fr
 	@scripts/release-test
 
 # Benchmarks by name; bench-NAME is the same as bench PART=NAME.
-BENCHES := auth edge edge-guard store store-long router pool compute compute-long claims claims-long million upgrade
+BENCHES := auth edge edge-guard store store-long router pool compute compute-long claims claims-long million upgrade websocket
 
 .PHONY: bench
-bench: build ## measure PART=NAME of auth, edge, edge-guard, router, pool, store, compute, claims (the last three as store-long, too), million, upgrade; JSON=FILE, PROFILE=FOLDER, CONNS=N, ARGS=FLAGS
+bench: build ## measure PART=NAME of auth, edge, edge-guard, router, pool, store, compute, claims (the last three as store-long, too), million, upgrade, websocket; JSON=FILE, PROFILE=FOLDER, CONNS=N, ARGS=FLAGS
 	@scripts/bench $(PART)
 
 .PHONY: $(BENCHES:%=bench-%)

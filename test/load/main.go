@@ -1,6 +1,6 @@
 // Command bench measures the tiers, beside other servers and bare loops, all in one run each:
 //
-//	bench auth|edge|edge-guard|store|store-long|router|pool|compute|compute-long|claims|claims-long|million|upgrade [FLAGS]
+//	bench auth|edge|edge-guard|store|store-long|router|pool|compute|compute-long|claims|claims-long|million|upgrade|websocket [FLAGS]
 //
 // `make bench PART=edge` builds what a suite needs and runs it; docs/benchmarks.md says what the
 // rows mean.
@@ -46,6 +46,7 @@ var suites = map[string]struct {
 	"claims-long":  {claims.New, "-span 60s -waiting 90000 -timeout 30m"},
 	"million":      {million.New, ""},
 	"upgrade":      {guard.NewUpgrade, ""},
+	"websocket":    {guard.NewWebSocket, ""},
 }
 
 // workers by kind.

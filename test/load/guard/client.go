@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/pushmesh/pushmesh/test/load/peer"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
+	"github.com/pushmesh/pushmesh/test/webconn"
 )
 
 // atATime is how many clients connect at once.
@@ -30,10 +32,15 @@ type crowd struct {
 
 // connect opens n of them, subscribed to a topic; with TLS where cfg is given.
 func connect(ctx context.Context, addr string, n int, cfg *tls.Config, topic string, token ...string) (*crowd, error) {
+	return gather(n, func() (net.Conn, error) { return dial(ctx, addr, cfg) }, topic, token...)
+}
+
+// gather opens n of them, as open does.
+func gather(n int, open func() (net.Conn, error), topic string, token ...string) (*crowd, error) {
 	c := &crowd{conns: make([]net.Conn, n), there: make(chan struct{}, 1)}
 	err := suite.Each(n, atATime, func(_, i int) (err error) {
 		defer try.Catch(&err)
-		conn := try.Get(dial(ctx, addr, cfg))
+		conn := try.Get(open())
 		c.conns[i] = conn
 		p := try.Get(greet(conn, topic, token...))
 		c.ended.Go(func() { c.count(p) })
@@ -51,6 +58,19 @@ func dial(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	}
 	return (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", addr)
+}
+
+// dialWeb is dial for a WebSocket.
+func dialWeb(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error) {
+	conn, err := dial(ctx, addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	w, err := webconn.Upgrade(conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return w, nil
 }
 
 // greet says Hello, with a token where there is one, and subscribes.

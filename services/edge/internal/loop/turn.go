@@ -8,7 +8,6 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/slab"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
-	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/upgrade"
 )
 
 // A turn's parts come in one order, each with a budget: poll (events, then connections to accept),
@@ -51,7 +50,6 @@ type loopState struct {
 	buf    []byte   // what is read, for all connections
 	bufs   [][]byte // of the batch
 	sealer
-	requests  upgrade.Reader
 	heads     []byte    // headers of WebSocket messages of this flush
 	batch     []sending // what the sender was given
 	events    []poll.Event

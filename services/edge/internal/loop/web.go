@@ -127,7 +127,7 @@ func (l *Loop) ask(slot uint32, p *peer, fresh []byte) bool {
 	seen := len(w.in)
 	l.peers.putWeb(w, seen, fresh)
 	l.spend(p, 1)
-	req, n, err := l.requests.Read(w.in, seen)
+	req, n, err := upgrade.Read(w.in, seen)
 	var a upgrade.Answer
 	switch {
 	case errors.Is(err, upgrade.ErrMore):
@@ -136,10 +136,10 @@ func (l *Loop) ask(slot uint32, p *peer, fresh []byte) bool {
 		a = upgrade.Refuse(err)
 	default:
 		l.spend(p, requestUnits)
-		a = l.cfg.Web.Answer(req, l.client(slot, p))
+		a = l.cfg.Web.Answer(w.out, &req, l.client(slot, p))
 	}
 	w.asks = false
-	w.out = append(w.out, a.Response...)
+	w.out = a.Response // nothing was in it
 	l.outside(slot, p)
 	l.wantFlush(slot, p)
 	if !a.Upgraded {

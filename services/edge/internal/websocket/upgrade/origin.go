@@ -70,21 +70,21 @@ func host(scheme, s string) string {
 	return s
 }
 
-// check refuses an origin that is not allowed. at is the host that the request names.
-func (o *Origins) check(values []string, at string) *refusal {
-	if len(values) == 0 {
+// check refuses an origin that is not allowed.
+func (o *Origins) check(r *Request) *refusal {
+	if r.origin == nil {
 		return nil
 	}
-	u, err := url.Parse(values[0])
+	u, err := url.Parse(string(r.origin))
 	switch {
-	case len(values) > 1 || err != nil || u.Host == "":
+	case err != nil || u.Host == "":
 		return refuse(http.StatusForbidden, "the page has no origin that could be checked")
 	case o != nil && o.any:
 		return nil
 	}
 	is := pattern{strings.ToLower(u.Scheme), host(u.Scheme, u.Host)}
 	if o == nil || len(o.patterns) == 0 {
-		if is.host == host(is.scheme, at) {
+		if is.host == host(is.scheme, string(r.host)) {
 			return nil
 		}
 		return refuse(http.StatusForbidden, "the page's origin is not this host: list it in --websocket-origins")

@@ -4,7 +4,6 @@
 package upgrade
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha1" //nolint:gosec // RFC 6455 has it; it secures nothing
 	"encoding/base64"
@@ -16,9 +15,6 @@ import (
 	"strings"
 )
 
-// MaxRequest is how many bytes a request may have.
-const MaxRequest = 8 << 10
-
 // Subprotocols of ours.
 const (
 	Frames = "pushmesh.v1"      // native frames in binary messages
@@ -27,9 +23,6 @@ const (
 
 // bearer begins a subprotocol that carries a token: browsers can't send headers.
 const bearer = "bearer."
-
-// ErrMore says that a request has not come whole.
-var ErrMore = errors.New("the request has not come whole")
 
 // Begins reports whether a connection that begins with b may speak HTTP.
 func Begins(b byte) bool { return b >= 'A' && b <= 'Z' }
@@ -48,7 +41,7 @@ type Policy struct {
 
 // Answer to a request.
 type Answer struct {
-	// Response is what is sent, and by Status of what kind.
+	// Response is what is sent, and Status of what kind.
 	Response []byte
 	Status   int
 	// Upgraded: WebSocket follows; else the connection is closed behind Response.
@@ -59,36 +52,6 @@ type Answer struct {
 	Token, Cookie string
 	// Client is who it is for whom a proxy speaks; the zero Addr: nobody else than the peer.
 	Client netip.Addr
-}
-
-// Reader reads requests, one at a time.
-type Reader struct {
-	bytes bytes.Reader
-	buf   *bufio.Reader
-}
-
-// Read reads the request that b begins with, and says how many bytes it is. What comes behind its
-// headers is no part of it. Of b the first seen bytes were looked at before. ErrMore: the rest has
-// not come yet; other errors are of the client's, and Refuse answers them.
-func (r *Reader) Read(b []byte, seen int) (req *http.Request, n int, err error) {
-	from := max(seen-len("\r\n\r"), 0)
-	end := bytes.Index(b[from:], []byte("\r\n\r\n"))
-	switch {
-	case end < 0 && len(b) >= MaxRequest, end >= 0 && from+end+4 > MaxRequest:
-		return nil, 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("a request has %d bytes at most", MaxRequest)}
-	case end < 0:
-		return nil, 0, ErrMore
-	}
-	n = from + end + 4
-	r.bytes.Reset(b[:n])
-	if r.buf == nil {
-		r.buf = bufio.NewReaderSize(nil, MaxRequest)
-	}
-	r.buf.Reset(&r.bytes)
-	if req, err = http.ReadRequest(r.buf); err != nil {
-		return nil, 0, &refusal{http.StatusBadRequest, "this is no HTTP request"}
-	}
-	return req, n, nil
 }
 
 // refusal is an HTTP status and why.
@@ -107,7 +70,7 @@ func refuse(status int, format string, args ...any) *refusal {
 func Refuse(err error) Answer {
 	var why *refusal
 	if !errors.As(err, &why) {
-		why = refuse(http.StatusBadRequest, "this is no HTTP request")
+		why = errRequest
 	}
 	return page(why.status, why.text+"\n")
 }
@@ -116,104 +79,106 @@ func Refuse(err error) Answer {
 func Unavailable(status int, text string) []byte { return page(status, text+"\n").Response }
 
 // Answer says what becomes of a request. peer is the address that it came from, which may be a
-// proxy's.
-func (p *Policy) Answer(r *http.Request, peer netip.Addr) Answer {
-	client := p.client(r, peer)
+// proxy's. Response is appended to dst.
+func (p *Policy) Answer(dst []byte, r *Request, peer netip.Addr) (a Answer) {
 	switch {
-	case r.Method != http.MethodGet:
-		a := page(http.StatusMethodNotAllowed, "GET is all that this port answers\n")
-		a.Client = client
-		return a
-	case !wants(r.Header, "Connection", "upgrade") || !wants(r.Header, "Upgrade", "websocket"):
-		a := plain(r)
-		a.Client = client
-		return a
+	case string(r.method) != http.MethodGet:
+		a = page(http.StatusMethodNotAllowed, "GET is all that this port answers\n")
+	case !r.connection || !r.upgrade:
+		a = plain(r)
+	default:
+		var why *refusal
+		if a, why = p.upgrade(dst, r); why != nil {
+			a = page(why.status, why.text+"\n")
+		}
 	}
-	a, why := p.upgrade(r)
-	if why != nil {
-		a = page(why.status, why.text+"\n")
+	if !a.Upgraded {
+		a.Response = append(dst, a.Response...)
 	}
-	a.Client = client
+	a.Client = p.client(r, peer)
 	return a
 }
 
 // upgrade answers a request for WebSocket.
-func (p *Policy) upgrade(r *http.Request) (Answer, *refusal) {
-	h := r.Header
-	key, err := base64.StdEncoding.DecodeString(h.Get("Sec-Websocket-Key"))
+func (p *Policy) upgrade(dst []byte, r *Request) (Answer, *refusal) {
 	switch {
-	case !r.ProtoAtLeast(1, 1) || r.Host == "":
+	case !r.http11 || len(r.host) == 0:
 		return Answer{}, refuse(http.StatusBadRequest, "WebSocket needs HTTP/1.1 and a Host")
-	case h.Get("Sec-Websocket-Version") != "13":
+	case string(r.version) != "13":
 		return Answer{}, refuse(http.StatusUpgradeRequired, "this edge speaks version 13 of WebSocket")
-	case err != nil || len(key) != 16 || len(h.Values("Sec-Websocket-Key")) != 1:
+	case !validKey(r.key):
 		return Answer{}, refuse(http.StatusBadRequest, "Sec-WebSocket-Key is not 16 bytes in base64")
+	case r.body:
+		return Answer{}, refuse(http.StatusBadRequest, "a request for WebSocket has no body")
 	}
-	if why := p.Origins.check(h.Values("Origin"), r.Host); why != nil {
+	if why := p.Origins.check(r); why != nil {
 		return Answer{}, why
 	}
 	a := Answer{Status: http.StatusSwitchingProtocols, Upgraded: true}
 	chosen := ""
-	for _, name := range list(h.Values("Sec-Websocket-Protocol")) {
+	for name := range r.protocols.each() {
 		switch {
-		case strings.HasPrefix(name, bearer) && a.Token == "":
-			a.Token = name[len(bearer):]
-		case chosen == "" && (name == Frames || name == JSON):
-			chosen = name
+		case bytes.HasPrefix(name, []byte(bearer)) && a.Token == "":
+			a.Token = string(name[len(bearer):])
+		case chosen == "" && string(name) == Frames:
+			chosen = Frames
+		case chosen == "" && string(name) == JSON:
+			chosen = JSON
 		}
 	}
 	if chosen == "" {
 		return Answer{}, refuse(http.StatusBadRequest, "name a subprotocol: %s (frames in binary messages) or %s (JSON in text messages)", Frames, JSON)
 	}
 	if a.JSON = chosen == JSON; a.Token == "" {
-		why := p.queryToken(r.URL, &a)
-		if why != nil {
+		if why := p.queryToken(r.target, &a); why != nil {
 			return Answer{}, why
 		}
 	}
 	if p.Cookies {
-		a.Cookie = strings.Join(h.Values("Cookie"), "; ")
+		a.Cookie = r.cookies.joined("; ")
 	}
-	a.Response = fmt.Appendf(nil, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n", accept(h.Get("Sec-Websocket-Key")), chosen)
+	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
+	dst = appendAccept(dst, r.key)
+	dst = append(dst, "\r\nSec-WebSocket-Protocol: "...)
+	a.Response = append(append(dst, chosen...), "\r\n\r\n"...)
 	return a, nil
 }
 
 // queryToken takes a token from the query, where that is allowed.
-func (p *Policy) queryToken(u *url.URL, a *Answer) *refusal {
-	token := u.Query().Get("token")
-	if token != "" && !p.QueryToken {
+func (p *Policy) queryToken(target []byte, a *Answer) *refusal {
+	_, query, _ := bytes.Cut(target, []byte{'?'})
+	if len(query) == 0 {
+		return nil
+	}
+	values, _ := url.ParseQuery(string(query)) // of one with a fault it gives the rest
+	if a.Token = values.Get("token"); a.Token != "" && !p.QueryToken {
 		return refuse(http.StatusBadRequest, "a token in the URL is written to logs, and this edge takes none (--websocket-query-token): send it in Hello, or as the subprotocol %sTOKEN", bearer)
 	}
-	a.Token = token
 	return nil
 }
 
-// accept is what proves that a server has understood (RFC 6455, 4.2.2).
-func accept(key string) string {
-	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
-	return base64.StdEncoding.EncodeToString(sum[:])
+// lengths of a key: 16 bytes, and in base64.
+const (
+	keyBytes = 16
+	keyText  = 24
+)
+
+func validKey(key []byte) bool {
+	var raw [keyText]byte
+	if len(key) != keyText {
+		return false
+	}
+	n, err := base64.StdEncoding.Decode(raw[:], key)
+	return err == nil && n == keyBytes
 }
 
-// wants reports whether a header's list has a word.
-func wants(h http.Header, name, word string) bool {
-	for _, v := range list(h.Values(name)) {
-		if strings.EqualFold(v, word) {
-			return true
-		}
-	}
-	return false
-}
-
-// list is what stands between the commas of a header.
-func list(values []string) (all []string) {
-	for _, v := range values {
-		for part := range strings.SplitSeq(v, ",") {
-			if part = strings.Trim(part, " \t"); part != "" {
-				all = append(all, part)
-			}
-		}
-	}
-	return all
+// appendAccept appends what proves that a server has understood (RFC 6455, 4.2.2).
+func appendAccept(dst, key []byte) []byte {
+	const magic = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+	var text [keyText + len(magic)]byte
+	copy(text[copy(text[:], key):], magic)
+	sum := sha1.Sum(text[:]) //nolint:gosec // as above
+	return base64.StdEncoding.AppendEncode(dst, sum[:])
 }
 
 // about is what a browser shows that comes without WebSocket.
@@ -222,8 +187,9 @@ const about = `<!doctype html><meta charset="utf-8"><title>pushmesh</title>
 `
 
 // plain answers a request without WebSocket.
-func plain(r *http.Request) Answer {
-	switch r.URL.Path {
+func plain(r *Request) Answer {
+	path, _, _ := bytes.Cut(r.target, []byte{'?'})
+	switch string(path) {
 	case "/livez":
 		return page(http.StatusOK, "ok\n")
 	case "/":
@@ -252,14 +218,17 @@ func response(status int, kind, text string) Answer {
 }
 
 // client is the right-most address that no proxy of ours has, where the peer is one.
-func (p *Policy) client(r *http.Request, peer netip.Addr) netip.Addr {
+func (p *Policy) client(r *Request, peer netip.Addr) netip.Addr {
 	if p.Forwards == nil || !p.Forwards(peer) {
 		return netip.Addr{}
 	}
-	hops := list(r.Header.Values("X-Forwarded-For"))
+	var hops [][]byte
+	for one := range r.forwarded.each() {
+		hops = append(hops, one)
+	}
 	found := netip.Addr{}
 	for i := len(hops) - 1; i >= 0; i-- {
-		addr, ok := hop(hops[i])
+		addr, ok := hop(string(hops[i]))
 		if !ok {
 			break // what stands before it is not to be believed
 		}

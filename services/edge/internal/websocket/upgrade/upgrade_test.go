@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-func asked(t testing.TB, lines ...string) *http.Request {
+func asked(t testing.TB, lines ...string) *Request {
 	t.Helper()
 	text := "GET /?token=in-url HTTP/1.1\r\nHost: edge.example:7400\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
-	r, n, err := new(Reader).Read([]byte(text+"behind"), 0)
+	r, n, err := Read([]byte(text+"behind"), 0)
 	if err != nil || n != len(text) {
 		t.Fatalf("%d of %d, %v", n, len(text), err)
 	}
-	return r
+	return &r
 }
 
 const offers = "Sec-WebSocket-Protocol: "
@@ -63,7 +63,7 @@ func TestOrigins(t *testing.T) {
 			lines = append(lines, "Origin: "+c.origin)
 		}
 		p := Policy{Origins: o, QueryToken: true}
-		if a := p.Answer(asked(t, lines...), netip.Addr{}); a.Upgraded != c.ok || !c.ok && a.Status != http.StatusForbidden {
+		if a := p.Answer(nil, asked(t, lines...), netip.Addr{}); a.Upgraded != c.ok || !c.ok && a.Status != http.StatusForbidden {
 			t.Errorf("%q of %v: %d", c.origin, c.allowed, a.Status)
 		}
 	}
@@ -91,7 +91,7 @@ func TestTokensAndCookies(t *testing.T) {
 		"cookies that do not count":    {Policy{}, []string{offers + Frames + ",bearer.x", "Cookie: a=1"}, 101, "x", "", false},
 		"cookies":                      {Policy{Cookies: true}, []string{offers + Frames + ",bearer.x", "Cookie: a=1", "Cookie: b=2"}, 101, "x", "a=1; b=2", false},
 	} {
-		a := c.p.Answer(asked(t, c.lines...), netip.Addr{})
+		a := c.p.Answer(nil, asked(t, c.lines...), netip.Addr{})
 		if a.Status != c.status || a.JSON != c.json || a.Cookie != c.cookie || a.Upgraded && a.Token != c.token {
 			t.Errorf("%s: %+v", name, a)
 		}
@@ -118,7 +118,7 @@ func TestForwardedFor(t *testing.T) {
 		{"203.0.113.1", "1.1.1.1", ""}, // no proxy of ours
 	} {
 		r := asked(t, offers+Frames, "X-Forwarded-For: "+c.header)
-		got := p.Answer(r, netip.MustParseAddr(c.peer)).Client
+		got := p.Answer(nil, r, netip.MustParseAddr(c.peer)).Client
 		if got.IsValid() != (c.want != "") || c.want != "" && got.String() != c.want {
 			t.Errorf("%q from %s: %v", c.header, c.peer, got)
 		}
@@ -151,9 +151,8 @@ func FuzzRequest(f *testing.F) {
 
 // answers hands b in, in parts; nil: it is no whole request.
 func answers(p *Policy, b []byte, part int, peer netip.Addr) []byte {
-	var r Reader
 	for seen, n := 0, min(part, len(b)); ; seen, n = n, min(n+part, len(b)) {
-		req, used, err := r.Read(b[:n], seen)
+		req, used, err := Read(b[:n], seen)
 		switch {
 		case errors.Is(err, ErrMore) && n < len(b):
 			continue
@@ -164,18 +163,17 @@ func answers(p *Policy, b []byte, part int, peer netip.Addr) []byte {
 		case used > n:
 			panic("it has read more than there is")
 		}
-		return p.Answer(req, peer).Response
+		return p.Answer(nil, &req, peer).Response
 	}
 }
 
 func BenchmarkUpgrade(b *testing.B) {
 	text := []byte("GET / HTTP/1.1\r\nHost: edge.example\r\nConnection: Upgrade\r\nPragma: no-cache\r\nCache-Control: no-cache\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36\r\nUpgrade: websocket\r\nOrigin: https://edge.example\r\nSec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br\r\nAccept-Language: en-US,en;q=0.9\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nSec-WebSocket-Protocol: pushmesh.v1\r\n\r\n")
 	b.ReportAllocs()
-	var r Reader
 	p := Policy{}
 	for b.Loop() {
-		req, _, err := r.Read(text, 0)
-		if err != nil || !p.Answer(req, netip.Addr{}).Upgraded {
+		req, _, err := Read(text, 0)
+		if err != nil || !p.Answer(nil, &req, netip.Addr{}).Upgraded {
 			b.Fatal(err)
 		}
 	}
