@@ -77,7 +77,7 @@ func TestWhoTheBackendKnowsByGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	callertest.Ends(t, h.Stop)
-	q := &Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1"}
+	q := &Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1", Cookie: "id=1; theme=dark"}
 	who, err := h.Ask(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)

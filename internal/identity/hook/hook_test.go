@@ -63,7 +63,7 @@ func TestWhoTheBackendKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1"}
+	want := Question{Token: "cookie", Client: "phone", Session: "s", Address: "10.1.2.3", Edge: "e1", Cookie: "id=1; theme=dark"}
 	b := callertest.New(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var q Question
@@ -175,7 +175,7 @@ func TestAnswersAreUsedAgain(t *testing.T) {
 	if got := h.Known(&Question{Token: "x", Client: "phone"}); got != who {
 		t.Errorf("got %v", got)
 	}
-	for _, other := range []*Question{{Token: "y", Client: "phone"}, {Token: "x", Client: "tablet"}, {Token: "x", Client: "phone", Address: "10.0.0.1"}, {Token: "xp", Client: "hone"}, {Token: "x", Session: "phone"}} {
+	for _, other := range []*Question{{Token: "y", Client: "phone"}, {Token: "x", Client: "tablet"}, {Token: "x", Client: "phone", Address: "10.0.0.1"}, {Token: "xp", Client: "hone"}, {Token: "x", Session: "phone"}, {Token: "x", Client: "phone", Cookie: "id=1"}} {
 		if h.Known(other) != nil {
 			t.Errorf("%v is known", other)
 		}

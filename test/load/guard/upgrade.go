@@ -53,7 +53,7 @@ func NewUpgrade(r *suite.Run) *suite.Suite {
 func (b *bench) upgrade(ctx context.Context, from string) (err error) {
 	defer try.Catch(&err)
 	b.Programs.EdgesFrom = from
-	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 2, "--drain", "20s", "--grace", "30s"))
+	m := try.Get(b.Dir.StartMesh(ctx, b.Programs, 2, "--drain", "40s", "--grace", "60s", "--drain-pace", "250"))
 	defer m.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

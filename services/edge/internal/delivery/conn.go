@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
@@ -39,12 +40,7 @@ func (h *Hub) clientOf(slot uint32) string {
 }
 
 // Gen is the present generation of a slot, for telling stale events.
-func (h *Hub) Gen(slot uint32) uint32 {
-	if c := h.conns.Get(slot); c != nil {
-		return c.Gen
-	}
-	return 0
-}
+func (h *Hub) Gen(slot uint32) uint32 { return h.conns.Generation(slot) }
 
 // fail queues an Error about the connection itself and closes it.
 func (h *Hub) fail(c *state.Conn, why wirev1.Code, text string) { h.failErr(c, code.New(why, text)) }
@@ -171,9 +167,7 @@ func (h *Hub) recycle(c *state.Conn) {
 
 // Over takes up to n slots whose connections no topic and no timer knows any more: their sockets
 // are to be closed, then Free called.
-func (h *Hub) Over(dst []uint32, n int) []uint32 {
-	return h.conns.TakeClosed(dst, n)
-}
+func (h *Hub) Over(dst []uint32, n int) []uint32 { return h.conns.TakeClosed(dst, n) }
 
 // Free ends a slot that Over named. Its generation is the last thing to go: whatever still names
 // the connection is stale from here on.
@@ -183,27 +177,20 @@ func (h *Hub) Free(slot uint32) {
 	h.conns.Free(c)
 }
 
-// Status of a connection, for the loop.
-type Status struct {
-	Gone    bool // the slot is free: the socket must have ended
-	Hold    bool // read nothing for now; Resumed names the slot when that ends
-	Closing bool // read and discard
-	Owes    bool // has bytes to be sent
-	Overdue bool // had its time for closing: end the socket at once
-	Early   bool // not welcomed yet
-}
-
 // Status of the slot.
-func (h *Hub) Status(slot uint32) Status {
-	c := h.conns.Get(slot)
-	return Status{
-		Gone: c.Phase == state.Free, Hold: c.Holds(maxAnswers), Closing: c.Phase == state.Closing, Owes: c.Out.Len() > 0,
-		Overdue: c.Phase == state.Closing && h.now >= c.Deadline, Early: c.Phase < state.Open,
-	}
+func (h *Hub) Status(slot uint32) state.Status { return h.conns.Get(slot).Status(h.now, maxAnswers) }
+
+// Upgraded notes what a connection has shown before its Hello, and that the loop asks it for signs
+// of life, by its protocol.
+func (h *Hub) Upgraded(slot uint32, b principals.Brought) {
+	h.conns.Get(slot).Pings = state.PingsOfLoop
+	h.rooms.principals.Brought(slot, b)
 }
 
-// HungUp says that the client ended its side behind what is fed next: one that is not welcomed yet
-// has left.
+// Silent takes the slots that the loop is to ask for a sign of life.
+func (h *Hub) Silent(dst []uint32) []uint32 { return h.conns.TakeSilent(dst) }
+
+// HungUp says that the client ended its side behind what is fed next; it may have left.
 func (h *Hub) HungUp(slot uint32) { h.conns.More(h.conns.Get(slot)).HungUp = true }
 
 // Dirty takes the slots that have something to flush or to end.

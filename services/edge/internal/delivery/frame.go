@@ -13,19 +13,11 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/frames"
-	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 )
 
 // Heard says that bytes have come, whole frames or not.
-func (h *Hub) Heard(slot uint32) {
-	c := h.conns.Get(slot)
-	c.Heard = h.ms
-	c.Pings &^= state.Asked
-}
-
-// Brought notes what a connection has shown before its Hello.
-func (h *Hub) Brought(slot uint32, b principals.Brought) { h.rooms.principals.Brought(slot, b) }
+func (h *Hub) Heard(slot uint32) { h.conns.Get(slot).HeardAt(h.ms) }
 
 // Frames is how many were handled.
 func (h *Hub) Frames() uint64 { return h.stats.Frames }
@@ -71,10 +63,8 @@ func (h *Hub) ping(c *state.Conn, sentAt uint64, lastRTT uint32) {
 	h.heartbeat(c, lastRTT)
 }
 
-// A frame that has begun must come to its end in time: one that drips in holds memory, and bytes
-// alone break the silence. Hello has the handshake's time.
-
-// unfinished notes that so many bytes of a frame have come, and not all.
+// unfinished notes that so many bytes of a frame have come, and not all. The rest must come in time:
+// one that drips in holds memory, and bytes alone break the silence. Hello has the handshake's time.
 func (h *Hub) unfinished(c *state.Conn, n int) {
 	if n == 0 || c.Begun != 0 || c.Phase != state.Open {
 		return

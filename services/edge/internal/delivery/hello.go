@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -56,7 +55,7 @@ func (h *Hub) greet(c *state.Conn, m *wirev1.Hello) {
 	c.Since = uint32(h.wall / 1e6)
 	request.Settle(m, h.lim.ReceiveWindow)
 	c.ClientID, c.Heartbeat, c.Window = h.texts.Put(m.GetClientId()), m.GetHeartbeatMs(), m.GetReceiveWindow()
-	if c.Pings == state.NoPings && slices.Contains(m.GetFeatures(), "ping") {
+	if c.Pings == state.NoPings && request.Wants(m, "ping") {
 		c.Pings = state.PingsOfFrames
 	}
 	h.conns.SetProfile(c, exchange.NewProfile(m.GetProfile(), m.GetProfileVector()))

@@ -56,37 +56,37 @@ func TestALoopIsAskedForWhatThereIs(t *testing.T) {
 // What a loop is told of a connection is what it has to do for it.
 func TestAConnectionsStatus(t *testing.T) {
 	w := newWorld(t, Limits{})
-	status := func(c *client, what string, want Status) {
+	status := func(c *client, what string, want state.Status) {
 		t.Helper()
 		if got := w.h.Status(c.slot); got != want {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
 	c := w.dial()
-	status(c, "new", Status{Early: true})
+	status(c, "new", state.Status{Early: true})
 	c.bytes([]byte{0, 0, 2, byte(wirev1.FrameType_FRAME_TYPE_HELLO)})
-	status(c, "has begun Hello", Status{Early: true})
+	status(c, "has begun Hello", state.Status{Early: true})
 	c.kept = nil
 	w.mesh.Hold()
 	c = w.dial()
 	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Session: "s", HeartbeatMs: 600_000})
-	status(c, "waits for its session", Status{Early: true, Hold: true})
+	status(c, "waits for its session", state.Status{Early: true, Hold: true})
 	c.slow = true
 	w.mesh.Release()
 	w.settle()
-	status(c, "is welcomed", Status{Owes: true})
+	status(c, "is welcomed", state.Status{Owes: true})
 	if got := w.h.Resumed(nil); !slices.Equal(got, []uint32{c.slot}) || len(w.h.Resumed(nil)) != 0 {
 		t.Errorf("%v may read again", got)
 	}
 	c.slow = false
 	c.expect("Welcome")
-	status(c, "is idle", Status{})
+	status(c, "is idle", state.Status{})
 	c.slow = true
 	at := w.h.conns.Get(c.slot)
 	for at.Out.Answers() <= maxAnswers {
 		w.h.refuse(at, 7, code.New(wirev1.Code_CODE_RATE_LIMITED, "too fast"))
 	}
-	status(c, "does not read its answers", Status{Owes: true, Hold: true})
+	status(c, "does not read its answers", state.Status{Owes: true, Hold: true})
 	w.h.Gather(c.slot, nil, 0)
 	for w.h.Status(c.slot).Hold {
 		w.h.Wrote(c.slot, len(at.Out.At(0).Bytes()))
@@ -95,12 +95,12 @@ func TestAConnectionsStatus(t *testing.T) {
 		t.Errorf("%v may read again", got)
 	}
 	w.h.Refuse(c.slot, code.New(wirev1.Code_CODE_RATE_LIMITED, "too fast"))
-	status(c, "is closed", Status{Owes: true, Closing: true})
+	status(c, "is closed", state.Status{Owes: true, Closing: true})
 	w.pass(closeTimeout)
-	status(c, "had its time", Status{Owes: true, Closing: true, Overdue: true})
+	status(c, "had its time", state.Status{Owes: true, Closing: true, Overdue: true})
 	w.h.Gone(c.slot)
 	w.settle()
-	status(c, "is gone", Status{Gone: true, Early: true})
+	status(c, "is gone", state.Status{Gone: true, Early: true})
 	w.h.CutOff(wirev1.Code_CODE_RATE_LIMITED)
 	if s := w.h.Stats(); s.Closes[wirev1.Code_CODE_RATE_LIMITED] != 2 || s.Refused[wirev1.Code_CODE_RATE_LIMITED] == 0 {
 		t.Errorf("closes %v", s.Closes)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -66,4 +67,27 @@ func BenchmarkPing(b *testing.B) {
 		f.flush()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(slots)), "ns/Ping")
+}
+
+// A client that names the feature is asked for a sign of life, once for each silence; any frame is
+// one, and whoever gives none is closed.
+func TestSilentClientsAreAsked(t *testing.T) {
+	w := newWorld(t, Limits{})
+	c := w.hello(&wirev1.Hello{ClientId: "phone", HeartbeatMs: 10_000, Features: []string{"other", "ping"}})
+	deaf := w.hello(&wirev1.Hello{ClientId: "old", HeartbeatMs: 10_000})
+	c.expect("Welcome")
+	deaf.expect("Welcome")
+	for range 3 {
+		w.pass(12400 * time.Millisecond)
+		c.expect()
+		w.pass(200 * time.Millisecond)
+		c.expect("Ping")
+		w.pass(10 * time.Second)
+		c.expect() // once
+		c.send(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+		deaf.send(wirev1.FrameType_FRAME_TYPE_PONG, &wirev1.Pong{})
+	}
+	w.pass(26 * time.Second)
+	c.expect("Ping", "Error IDLE_TIMEOUT ref=0")
+	deaf.expect("Error IDLE_TIMEOUT ref=0")
 }

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// maxAnswers is how many bytes of answers a connection's queue may hold before reading from it
-	// waits.
+	// maxAnswers is how many bytes of answers may be queued before reading waits.
 	maxAnswers = 128 << 10
 	// closeTimeout is how long a closing connection has for its last bytes.
 	closeTimeout = 2 * time.Second

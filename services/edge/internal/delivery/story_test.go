@@ -279,6 +279,8 @@ func newMessage(t wirev1.FrameType) proto.Message {
 		return &wirev1.Unsubscribed{}
 	case wirev1.FrameType_FRAME_TYPE_MESSAGE:
 		return &wirev1.Message{}
+	case wirev1.FrameType_FRAME_TYPE_PING:
+		return &wirev1.Ping{}
 	case wirev1.FrameType_FRAME_TYPE_PONG:
 		return &wirev1.Pong{}
 	case wirev1.FrameType_FRAME_TYPE_PUBLISHED:
@@ -354,6 +356,8 @@ func (f frame) text() string {
 		return fmt.Sprintf("Error %s ref=%d", strings.TrimPrefix(m.GetCode().String(), "CODE_"), m.GetRef())
 	case *wirev1.GoAway:
 		return "GoAway"
+	case *wirev1.Ping:
+		return "Ping"
 	case *wirev1.Pong:
 		return fmt.Sprintf("Pong %d", m.GetSentAt())
 	case *wirev1.Progress:

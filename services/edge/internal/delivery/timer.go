@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"math"
-
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 )
@@ -61,33 +59,13 @@ func (h *Hub) openTimers(c *state.Conn) (next int64, cost int) {
 	return next, cost
 }
 
-// signOfLife asks a client for one that was silent for half of what it may, if it is one to be
-// asked, and says when to look again. Timers of pages that nobody looks at fire once a minute: their
-// own heartbeats come too late.
+// signOfLife asks for one where that is due, and says when to look again.
 func (h *Hub) signOfLife(c *state.Conn) (next int64) {
-	if c.Pings == state.NoPings {
-		return math.MaxInt64
-	}
-	if at := c.AskAt(h.now, h.ms); h.now < at {
-		return at
-	}
-	way := c.Pings
-	if c.Pings |= state.Asked; way == state.PingsOfLoop {
-		h.conns.Silent = append(h.conns.Silent, c.Slot)
-	} else {
+	next, byFrame := h.conns.SignOfLife(c, h.now, h.ms)
+	if byFrame {
 		h.control(c, wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: h.wall})
 	}
-	return h.now + c.Patience()/2
-}
-
-// Pinged says that the loop asks the connection for signs of life, by its protocol.
-func (h *Hub) Pinged(slot uint32) { h.conns.Get(slot).Pings = state.PingsOfLoop }
-
-// Silent takes the slots that the loop is to ask for a sign of life.
-func (h *Hub) Silent(dst []uint32) []uint32 {
-	dst = append(dst, h.conns.Silent...)
-	h.conns.Silent = h.conns.Silent[:0]
-	return dst
+	return next
 }
 
 // timerSlice is how many tracks and messages in their windows are looked at in one go.

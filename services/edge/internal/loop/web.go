@@ -124,13 +124,19 @@ func (l *Loop) takePlain(slot uint32, p *peer, fresh []byte) bool {
 // ask takes a part of the request that a connection begins with.
 func (l *Loop) ask(slot uint32, p *peer, fresh []byte) bool {
 	w := p.web
-	seen := len(w.in)
-	l.peers.putWeb(w, seen, fresh)
+	seen, b := len(w.in), fresh
+	if seen > 0 {
+		l.peers.putWeb(w, seen, fresh)
+		b = w.in
+	}
 	l.spend(p, 1)
-	req, n, err := upgrade.Read(w.in, seen)
+	req, n, err := upgrade.Read(b, seen)
 	var a upgrade.Answer
 	switch {
 	case errors.Is(err, upgrade.ErrMore):
+		if seen == 0 {
+			l.peers.putWeb(w, 0, b)
+		}
 		return true
 	case err != nil:
 		a = upgrade.Refuse(err)
@@ -148,15 +154,11 @@ func (l *Loop) ask(slot uint32, p *peer, fresh []byte) bool {
 	}
 	l.stats.Upgraded++
 	l.stats.WebSockets++
-	l.hub.Brought(slot, principals.Brought{Token: a.Token, Cookie: a.Cookie})
-	l.hub.Pinged(slot)
-	if a.JSON {
-		p.marks |= isText
-	}
+	l.hub.Upgraded(slot, principals.Brought{Token: a.Token, Cookie: a.Cookie})
 	if a.Client.IsValid() && !l.forwarded(slot, p, a.Client) {
 		return false
 	}
-	l.peers.putWeb(w, 0, w.in[n:])
+	l.peers.putWeb(w, 0, b[n:])
 	if len(w.in) > 0 {
 		return l.takeMessages(slot, p, nil)
 	}
@@ -337,7 +339,7 @@ func (l *Loop) unweb(slot uint32, p *peer) {
 		l.peers.less(p)
 		l.hub.Outside(slot, 0)
 	}
-	p.marks &^= isWeb | isText
+	p.marks &^= isWeb
 }
 
 // outside tells the hub how many bytes wait for the socket that are in no queue any more.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/admission"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
 	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/upgrade"
 	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/wsframe"
@@ -298,7 +299,7 @@ func TestRequestsOnTheSubscribersPort(t *testing.T) {
 		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405, "GET"},
 		{"GARBAGE\r\n\r\n", 400, "HTTP"},
 		{"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431, "8192"},
-		{request("Sec-WebSocket-Protocol: mqtt"), 400, "pushmesh.v1.json"},
+		{request("Sec-WebSocket-Protocol: mqtt"), 400, "pushmesh.v1"},
 		{strings.Replace(request(protocolHeader), "Version: 13", "Version: 8", 1), 426, "13"},
 		{strings.Replace(request(protocolHeader), wsKey, "short", 1), 400, "16 bytes"},
 		{request(protocolHeader, "Origin: https://evil.example"), 403, "--websocket-origins"},
@@ -333,6 +334,39 @@ func TestRequestsThatDrip(t *testing.T) {
 	late := guard(t, handshake.Config{}, Config{Limits: Limits{HandshakeTimeout: 300 * time.Millisecond}})
 	if status, body := answer(t, late, "GET / HT"); status != http.StatusRequestTimeout {
 		t.Errorf("%d %q", status, body)
+	}
+}
+
+// Who floods with Pings and reads nothing has a few Pongs queued, and no more.
+func TestAFloodOfPings(t *testing.T) {
+	g := guard(t, handshake.Config{}, Config{Buffers: poll.Buffers{Send: 4 << 10, NotSent: 4 << 10}})
+	c := upgraded(t, dial(t, g.Loop).Conn)
+	c.hello(&wirev1.Hello{ClientId: "floods"})
+	var pings []byte
+	for range 1000 {
+		pings = masked(pings, 0x80|byte(wsframe.Ping), bytes.Repeat([]byte("p"), wsframe.MaxControl))
+	}
+	before := g.Stats().ReadBytes
+	w := c.Conn.(*webConn)
+	for range 80 { // 10 MB
+		if _, err := w.Conn.Write(pings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all is read", func() bool { return g.Stats().ReadBytes-before >= uint64(80*len(pings)) })
+	if s := g.Stats(); s.QueuedBytes > mostPongs+1024 {
+		t.Errorf("%d bytes are queued", s.QueuedBytes)
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 7})
+	var pong wirev1.Pong
+	for op := wsframe.Pong; op != wsframe.Binary; {
+		var err error
+		if op, w.left, err = w.next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.read(wirev1.FrameType_FRAME_TYPE_PONG, &pong); pong.GetSentAt() != 7 {
+		t.Errorf("%v", &pong)
 	}
 }
 

@@ -3,6 +3,7 @@ package request
 import (
 	"encoding/hex"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/features"
@@ -60,4 +61,13 @@ func Hello(m *wirev1.Hello) *code.Error {
 		return invalid("profile: " + err.Error())
 	}
 	return nil
+}
+
+// mostFeatures of a Hello are looked at.
+const mostFeatures = 64
+
+// Wants reports whether a client knows a feature that the edge has for those that ask for it.
+func Wants(m *wirev1.Hello, feature string) bool {
+	all := m.GetFeatures()
+	return slices.Contains(all[:min(len(all), mostFeatures)], feature)
 }

@@ -27,19 +27,6 @@ const (
 	Closing // nothing is read any more; what is queued goes out, then the socket ends
 )
 
-// Pings says how a silent client is asked for a sign of life.
-type Pings uint8
-
-// The ways.
-const (
-	NoPings       Pings = iota
-	PingsOfLoop         // by what its protocol has for it, which the loop speaks
-	PingsOfFrames       // by frames, as Hello asked for
-)
-
-// Asked is set beside the way once a client was asked, until it is heard again.
-const Asked Pings = 0x80
-
 // Conn is one connection. Conns.Slab owns it, where the collector does not look: strings are the
 // loop's Texts, and what it points to lies in slabs and pools. Its socket belongs to the loop.
 type Conn struct {
@@ -126,6 +113,14 @@ func (s *Conns) Get(slot uint32) *Conn {
 		return nil
 	}
 	return s.Slab.At(int(slot))
+}
+
+// Generation of a slot at present; 0: there was never a connection in it.
+func (s *Conns) Generation(slot uint32) uint32 {
+	if c := s.Get(slot); c != nil {
+		return c.Gen
+	}
+	return 0
 }
 
 // Len is how many slots there are.
@@ -243,15 +238,6 @@ func (c *Conn) Displaced() {
 	if c.Waking {
 		c.Rewake = true
 	}
-}
-
-// AskAt is when the connection, which is asked for a sign of life, will have been silent for half of
-// its patience.
-func (c *Conn) AskAt(now int64, ms uint32) int64 {
-	if c.Pings&Asked != 0 || c.Parked {
-		return now + c.Patience()
-	}
-	return now - int64(ms-c.Heard)*int64(time.Millisecond) + c.Patience()/2
 }
 
 // SilentUntil is when the connection will have been silent for too long. One that is not read

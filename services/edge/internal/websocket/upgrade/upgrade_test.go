@@ -81,18 +81,17 @@ func TestTokensAndCookies(t *testing.T) {
 		lines         []string
 		status        int
 		token, cookie string
-		json          bool
 	}{
-		"in the URL, not allowed":      {Policy{}, []string{offers + Frames}, 400, "", "", false},
-		"in the URL":                   {Policy{QueryToken: true}, []string{offers + Frames}, 101, "in-url", "", false},
-		"a subprotocol":                {Policy{}, []string{offers + "bearer.a.b.c, " + JSON}, 101, "a.b.c", "", true},
-		"a subprotocol goes first":     {Policy{QueryToken: true}, []string{offers + Frames + ",bearer.x"}, 101, "x", "", false},
-		"two lines, the first is ours": {Policy{}, []string{offers + "bearer.x", offers + "other", offers + JSON, offers + Frames}, 101, "x", "", true},
-		"cookies that do not count":    {Policy{}, []string{offers + Frames + ",bearer.x", "Cookie: a=1"}, 101, "x", "", false},
-		"cookies":                      {Policy{Cookies: true}, []string{offers + Frames + ",bearer.x", "Cookie: a=1", "Cookie: b=2"}, 101, "x", "a=1; b=2", false},
+		"in the URL, not allowed":      {Policy{}, []string{offers + Frames}, 400, "", ""},
+		"in the URL":                   {Policy{QueryToken: true}, []string{offers + Frames}, 101, "in-url", ""},
+		"a subprotocol":                {Policy{}, []string{offers + "bearer.a.b.c, " + Frames}, 101, "a.b.c", ""},
+		"a subprotocol goes first":     {Policy{QueryToken: true}, []string{offers + Frames + ",bearer.x"}, 101, "x", ""},
+		"two lines, the first is ours": {Policy{}, []string{offers + "bearer.x", offers + "other", offers + Frames}, 101, "x", ""},
+		"cookies that do not count":    {Policy{}, []string{offers + Frames + ",bearer.x", "Cookie: a=1"}, 101, "x", ""},
+		"cookies":                      {Policy{Cookies: true}, []string{offers + Frames + ",bearer.x", "Cookie: a=1", "Cookie: b=2"}, 101, "x", "a=1; b=2"},
 	} {
 		a := c.p.Answer(nil, asked(t, c.lines...), netip.Addr{})
-		if a.Status != c.status || a.JSON != c.json || a.Cookie != c.cookie || a.Upgraded && a.Token != c.token {
+		if a.Status != c.status || a.Cookie != c.cookie || a.Upgraded && a.Token != c.token {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
