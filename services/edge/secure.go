@@ -16,7 +16,8 @@ import (
 // no certificate is set.
 func (e *Edge) secure() error {
 	s := e.settings
-	keeper, cfg, err := s.tls().Open(e.tel.Log, wire.ALPN, "http/1.1") // never h2: WebSocket needs the whole connection
+	// never h2: WebSocket needs the whole connection
+	keeper, cfg, err := s.tls().Open(e.tel.Log, wire.ALPN, "http/1.1")
 	if err != nil || keeper == nil && e.identity == nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func unused(m *mode, field string) string {
 		case "agent":
 			return "name and version of the client's software, for who looks at the wire"
 		case "features":
-			return "what the client knows beyond this edition; so far nothing depends on it"
+			return "names that the edge does not know mean nothing"
 		case "session_ttl_s":
 			if frame.GetSession() == "" {
 				return "without `session` it means nothing"

@@ -105,7 +105,6 @@ func TestNonsense(t *testing.T) {
 	}{
 		{"garbage", []byte("\xde\xad\xbe\xef and more"), nil, wirev1.Code_CODE_BAD_FRAME},
 		{"TLS", []byte{0x16, 3, 1, 0, 100}, nil, wirev1.Code_CODE_UNSUPPORTED},
-		{"WebSocket", []byte("GET / HTTP/1.1\r\n\r\n"), nil, wirev1.Code_CODE_UNSUPPORTED},
 		{"MQTT", []byte{0x10, 12, 0, 4, 'M', 'Q', 'T', 'T'}, nil, wirev1.Code_CODE_UNSUPPORTED},
 		{"a frame before Hello", sub("room/1"), nil, wirev1.Code_CODE_BAD_FRAME},
 		{"a Hello of 13 KiB", frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, Token: string(bytes.Repeat([]byte("x"), 13<<10))}), nil, wirev1.Code_CODE_FRAME_TOO_LARGE},

@@ -182,14 +182,14 @@ func TestTLSWhereThereIsNone(t *testing.T) {
 	eventually(t, "counted", func() bool { return l.Stats().Closes[wirev1.Code_CODE_UNSUPPORTED] == 1 })
 }
 
-// HTTP that comes to the port of TLS is told that in the push protocol, and who has TLS does not
-// notice.
+// A WebSocket that comes without TLS to where that is required is told so at its Hello, and who has
+// TLS does not notice.
 func TestPlainHTTPBesideTLS(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{Principals: principals.Config{TLSOnly: true}})
 	old := g.dial(g.client())
 	old.hello(&wirev1.Hello{})
-	c := dial(t, g.Loop)
-	c.write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	c := upgraded(t, dial(t, g.Loop).Conn)
+	c.send(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
 	if e, whole := c.refusal(); whole && e.GetCode() != wirev1.Code_CODE_UNSUPPORTED {
 		t.Fatalf("got %v", e)
 	}

@@ -100,8 +100,8 @@ func (s *peers) putWeb(w *web, n int, b []byte) {
 	s.kept += cap(w.in)
 }
 
-// takePlain takes what a client has sent, its TLS taken off, or with nil what is left of before. False
-// where reading must not go on now.
+// takePlain takes what a client has sent, its TLS taken off, or with nil what is left of before.
+// False where reading must not go on now.
 func (l *Loop) takePlain(slot uint32, p *peer, fresh []byte) bool {
 	if p.marks&spoke == 0 && len(fresh) > 0 {
 		p.marks |= spoke
@@ -434,7 +434,8 @@ func after(pieces [][]byte, n int) (rest []byte) {
 // header is that of a message of n bytes, in memory that is good until the flush is over.
 func (l *Loop) header(n int) []byte {
 	if cap(l.heads)-len(l.heads) < wsframe.MaxHeader {
-		l.heads = make([]byte, 0, headRoom) // what is in the one before is in the hands of the sender
+		// what is in the one before is in the hands of the sender
+		l.heads = make([]byte, 0, headRoom)
 	}
 	at := len(l.heads)
 	l.heads = wsframe.AppendHeader(l.heads, wsframe.Binary, n)

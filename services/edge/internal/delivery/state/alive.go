@@ -19,8 +19,9 @@ const (
 const Asked Pings = 0x80
 
 // SignOfLife asks a client for one that was silent for half of what it may, if it is one to be
-// asked, and says when to look again. Timers of pages that nobody looks at fire once a minute: their
-// own heartbeats come too late. byFrame: the caller sends the Ping; else Silent names the slot.
+// asked, and says when to look again. Timers of pages that nobody looks at fire once a minute:
+// their own heartbeats come too late. byFrame: the caller sends the Ping; else Silent names the
+// slot.
 func (s *Conns) SignOfLife(c *Conn, now int64, ms uint32) (next int64, byFrame bool) {
 	way := c.Pings &^ Asked
 	if way == NoPings {

@@ -86,7 +86,8 @@ type ConnMore struct {
 	// when the first bytes came of a frame that has not come whole; 0: there is none
 	Begun int64
 
-	Outside uint32            // bytes that have left the queue, and wait for the socket in another form
+	// bytes that have left the queue, and wait for the socket in another form
+	Outside uint32
 	Secure  exchange.Security // until Hello
 	HungUp  bool              // before it was welcomed: nobody waits for the answer to its Hello
 	Parked  bool              // a request of it waits for a permission, and it is not read

@@ -31,8 +31,8 @@ type Policy struct {
 	QueryToken bool
 	// Cookies has Cookie be known.
 	Cookies bool
-	// Forwards reports whether an address is of a proxy whose X-Forwarded-For is believed; nil: none
-	// is.
+	// Forwards reports whether an address is of a proxy whose X-Forwarded-For is believed; nil:
+	// none is.
 	Forwards func(netip.Addr) bool
 }
 
