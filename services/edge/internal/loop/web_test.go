@@ -55,6 +55,7 @@ func upgraded(t testing.TB, raw net.Conn, extra ...string) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = r.Body.Close() }()
 	if r.StatusCode != http.StatusSwitchingProtocols || r.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" || r.Header.Get("Sec-Websocket-Protocol") != "pushmesh.v1" {
 		t.Fatalf("%s %v", r.Status, r.Header)
 	}
@@ -271,6 +272,7 @@ func answer(t *testing.T, g *guarded, req string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = r.Body.Close() }()
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		_ = c.Close()
 		return r.StatusCode, ""
@@ -326,9 +328,11 @@ func TestRequestsThatDrip(t *testing.T) {
 		c.write([]byte{b})
 	}
 	w := &webConn{Conn: c, in: bufio.NewReader(c)}
-	if r, err := http.ReadResponse(w.in, nil); err != nil || r.StatusCode != 101 {
+	r, err := http.ReadResponse(w.in, nil)
+	if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(err)
 	}
+	defer func() { _ = r.Body.Close() }()
 	(&client{t, w}).hello(&wirev1.Hello{ClientId: "drips"})
 
 	late := guard(t, handshake.Config{}, Config{Limits: Limits{HandshakeTimeout: 300 * time.Millisecond}})

@@ -166,7 +166,9 @@ func has(list []byte, word string) bool {
 // isToken reports whether b is what names in HTTP are made of (RFC 9110, 5.6.2).
 func isToken(b []byte) bool {
 	for _, c := range b {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0:
 			return false
 		}
 	}

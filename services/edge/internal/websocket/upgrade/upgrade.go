@@ -5,7 +5,7 @@ package upgrade
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // RFC 6455 has it; it secures nothing
+	"crypto/sha1"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -170,7 +170,7 @@ func appendAccept(dst, key []byte) []byte {
 	const magic = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 	var text [keyText + len(magic)]byte
 	copy(text[copy(text[:], key):], magic)
-	sum := sha1.Sum(text[:]) //nolint:gosec // as above
+	sum := sha1.Sum(text[:]) //nolint:gosec // RFC 6455 has it; it secures nothing
 	return base64.StdEncoding.AppendEncode(dst, sum[:])
 }
 

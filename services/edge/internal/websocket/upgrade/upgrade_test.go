@@ -142,8 +142,12 @@ func FuzzRequest(f *testing.F) {
 		if whole == nil {
 			return
 		}
-		if _, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(whole)), nil); err != nil {
+		r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(whole)), nil)
+		if err != nil {
 			t.Fatalf("%q: %v", whole, err)
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
