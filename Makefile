@@ -89,6 +89,10 @@ compose-test: ## deploy/compose on a real Docker engine: up, used, scaled, down;
 helm-test: ## the Helm chart: lint, values, and every manifest before a real kube-apiserver (built once, in some 15 minutes)
 	@scripts/helm-test
 
+.PHONY: kube-test
+kube-test: ## the Helm chart on a Kubernetes of one node: installed, rolled out, drained and killed under traffic; needs root; built once, in half an hour
+	@scripts/kube-test
+
 .PHONY: release
 release: ## everything of a release in dist/: VERSION=v1.2.3; TARGETS, OUT, DIRTY=1
 	@scripts/release $(VERSION)
