@@ -116,6 +116,6 @@ replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com
 
 require github.com/pushmesh/pushmesh v0.0.0
 
-require github.com/coder/websocket v1.8.15 // indirect
+require github.com/coder/websocket v1.8.15
 
 replace github.com/pushmesh/pushmesh => ..
