@@ -22,6 +22,10 @@ type event struct {
 	ImportPath string // of build-output and build-fail
 }
 
+// notRun begins a line in which a test that passes says what it could not try, and why. It is shown
+// whatever becomes of the test.
+const notRun = "NOT RUN: "
+
 // summary of a run.
 type summary struct {
 	packages, passed, failed int
@@ -100,6 +104,8 @@ func (r *reader) line(line []byte) {
 	case e.Action == "build-fail":
 	case e.Action == "start":
 		r.running[e.Package] = true
+	case e.Action == "output" && strings.HasPrefix(e.Output, notRun):
+		fmt.Fprint(r.out, e.Output)
 	case e.Action == "output":
 		k := key(e.Package, e.Test)
 		r.said[k] = append(r.said[k], e.Output)

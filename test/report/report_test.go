@@ -36,6 +36,18 @@ func TestReportCountsAndHidesWhatPassed(t *testing.T) {
 	}
 }
 
+func TestReportSaysWhatWasNotRun(t *testing.T) {
+	out, err := run(t, false,
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"NOT RUN: 7 cases\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p","Elapsed":0.1}`,
+	)
+	if err != nil || !strings.HasPrefix(out, "NOT RUN: 7 cases\nok  \tp\t") {
+		t.Fatalf("%q, %v", out, err)
+	}
+}
+
 func TestReportNamesWhatPassed(t *testing.T) {
 	out, err := run(t, true,
 		`{"Action":"start","Package":"p"}`,

@@ -59,7 +59,8 @@ func script(program string, args ...string) startClient {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
-		cmd := exec.CommandContext(ctx, program, append(args, url, token, topic)...) // #nosec G204 -- the test's own
+		// #nosec G204 -- the test's own
+		cmd := exec.CommandContext(ctx, program, append(args, url, token, topic)...)
 		cmd.Env = append(os.Environ(), "PUSHMESH_TEST_NODE_MODULES="+modules)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -216,7 +217,8 @@ func TestClientsOfOthers(t *testing.T) {
 		{"ws", script("node", "js/receive.mjs", "ws")},
 		{"undici", script("node", "js/receive.mjs", "undici")},
 		{"coder", coder},
-		{"python3-websockets", script("/usr/bin/python3", "receive.py")}, // Debian's, whatever else is installed
+		// Debian's, whatever else is installed
+		{"python3-websockets", script("/usr/bin/python3", "receive.py")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -268,7 +270,8 @@ func clientReceives(t *testing.T, m *procmesh.Mesh, edge *procmesh.Process, star
 		}
 		return all["pushmesh_edge_websocket_pings_total"]
 	}
-	// A client that answers none would be closed after two and a half heartbeats, which are five Pings.
+	// A client that answers none would be closed after two and a half heartbeats, which are five
+	// Pings.
 	began := pings()
 	procmesh.Await(t, "the edge has asked, and asked again", func() bool { return pings() >= began+8 })
 	publish([]byte("still here"))
@@ -290,4 +293,3 @@ func clientReceives(t *testing.T, m *procmesh.Mesh, edge *procmesh.Process, star
 		t.Errorf("the edge ended with %d, %v", code, err)
 	}
 }
-

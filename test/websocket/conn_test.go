@@ -36,7 +36,8 @@ const (
 	opContinuation, opText, opBinary, opClose, opPing, opPong = 0, 1, 2, 8, 9, 10
 
 	statusNormal, statusGoingAway, statusProtocol, statusUnsupported, statusNone, statusBadData = 1000, 1001, 1002, 1003, 1005, 1007
-	statusOurs                                                                                  = 4000 // and the code
+	// and the code
+	statusOurs = 4000
 )
 
 const fin = 0x80

@@ -35,8 +35,14 @@ func byName(name string) (proto.Message, error) {
 		name string
 		m    proto.Message
 	}{
-		{"welcome", &wirev1.Welcome{}}, {"subscribed", &wirev1.Subscribed{}}, {"message", &wirev1.Message{}}, {"pong", &wirev1.Pong{}},
-		{"published", &wirev1.Published{}}, {"error", &wirev1.Error{}}, {"progress", &wirev1.Progress{}}, {"goAway", &wirev1.GoAway{}},
+		{"welcome", &wirev1.Welcome{}},
+		{"subscribed", &wirev1.Subscribed{}},
+		{"message", &wirev1.Message{}},
+		{"pong", &wirev1.Pong{}},
+		{"published", &wirev1.Published{}},
+		{"error", &wirev1.Error{}},
+		{"progress", &wirev1.Progress{}},
+		{"goAway", &wirev1.GoAway{}},
 	} {
 		if m.name == name {
 			return m.m, nil
