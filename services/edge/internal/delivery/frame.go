@@ -64,8 +64,7 @@ func (h *Hub) ping(c *state.Conn, sentAt uint64, lastRTT uint32) {
 }
 
 // unfinished notes that so many bytes of a frame have come, and not all. The rest must come in
-// time: one that drips in holds memory, and bytes alone break the silence. Hello has the
-// handshake's time.
+// time: one that drips in holds memory. Hello has the handshake's time.
 func (h *Hub) unfinished(c *state.Conn, n int) {
 	if n == 0 || c.Begun != 0 || c.Phase != state.Open {
 		return
