@@ -52,6 +52,11 @@ claims-check: ## claim resources for FOR=5m while processes are killed and froze
 	@scripts/setup test
 	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
 
+.PHONY: websocket-proxies
+websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them off after 60 s, for FOR=5m
+	@scripts/setup test
+	cd test && PUSHMESH_WEBSOCKET_FOR=$(or $(FOR),5m) go test -count=1 -timeout 24h -v -run Proxies ./websocket
+
 .PHONY: failures
 failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE
 	@scripts/failures

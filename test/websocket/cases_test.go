@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -133,12 +134,16 @@ func (r *row) judge(s *seen, answers int) error {
 	return nil
 }
 
-// serves reports whether an edge takes messages of a subprotocol: that it agrees to it is not all.
+// serves reports whether an edge agrees to a subprotocol, and takes its messages.
 func serves(t *testing.T, addr, subprotocol string) bool {
 	t.Helper()
-	c := open(t, addr, subprotocol)
-	defer func() { _ = c.Close() }()
-	return c.hello(&wirev1.Hello{}) == nil
+	raw, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close() }()
+	c, err := upgrade(raw, "Sec-WebSocket-Protocol: "+subprotocol)
+	return err == nil && c.hello(&wirev1.Hello{}) == nil
 }
 
 // What Autobahn's series 1 to 7, 9 and 10 test, over both subprotocols.
@@ -167,6 +172,9 @@ func TestAutobahnsCases(t *testing.T) {
 				}
 			})
 		}
+	}
+	if !serves(t, m.EdgeAddrs[0], native) {
+		t.Fatal("the edge does not serve ", native)
 	}
 	t.Run(native, func(t *testing.T) { run(t, native, carrier{}.rows()) })
 	text := carrier{text: true}

@@ -2,7 +2,7 @@
 
 export const HELLO = 1, WELCOME = 2, SUBSCRIBE = 3, SUBSCRIBED = 4, MESSAGE = 7, ACK = 8, ERROR = 16, GO_AWAY = 17;
 
-// Session of Subscribe.start.
+// Of Subscribe.start.
 export const START_EARLIEST = 1, START_SESSION = 4;
 
 function varint(n) {
