@@ -55,7 +55,13 @@ claims-check: ## claim resources for FOR=5m while processes are killed and froze
 .PHONY: websocket-proxies
 websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them off after 60 s, for FOR=5m
 	@scripts/setup test
-	cd test && PUSHMESH_WEBSOCKET_FOR=$(or $(FOR),5m) go test -count=1 -timeout 24h -v -run Proxies ./websocket
+	cd test && PUSHMESH_WEBSOCKET_FOR=$(or $(FOR),5m) go test -count=1 -timeout 24h -parallel 4 -v -run Proxies ./websocket
+
+.PHONY: browser-test
+browser-test: ## Debian's Chromium: a tab that is hidden for HIDDEN=10m, offline and online, 10,000 messages through reloads
+	@scripts/setup test
+	@scripts/setup browser
+	cd test && PUSHMESH_BROWSER_HIDDEN=$(HIDDEN) go test -tags browser -count=1 -timeout 24h -v ./websocket/browser
 
 .PHONY: failures
 failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE

@@ -214,8 +214,8 @@ func TestClientsOfOthers(t *testing.T) {
 		name  string
 		start startClient
 	}{
-		{"ws", script("node", "js/receive.mjs", "ws")},
-		{"undici", script("node", "js/receive.mjs", "undici")},
+		{"ws", script("node", "clients/receive.mjs", "ws")},
+		{"undici", script("node", "clients/receive.mjs", "undici")},
 		{"coder", coder},
 		// Debian's, whatever else is installed
 		{"python3-websockets", script("/usr/bin/python3", "receive.py")},
