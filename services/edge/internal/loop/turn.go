@@ -117,7 +117,6 @@ func (l *Loop) turn() (more bool) {
 	l.did(partWork, l.work())
 	l.hub.Relieve()
 	l.timers()
-	l.ping()
 	l.resume()
 	l.setTime(partTimers) // ACK timers start when bytes leave, not when the turn began
 	l.did(partFlush, l.flush())
@@ -245,6 +244,7 @@ func (l *Loop) takeMail() (something bool) {
 func (l *Loop) timers() {
 	if l.ticked || l.ticks {
 		l.ticks = l.hub.Tick(tickBudget)
+		l.ping()
 	}
 }
 

@@ -298,7 +298,7 @@ func TestRequestsOnTheSubscribersPort(t *testing.T) {
 		{"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", 200, "ok"},
 		{"GET /livez HTTP/1.0\r\n\r\n", 200, "ok"},
 		{"GET /other HTTP/1.1\r\nHost: x\r\n\r\n", 404, "subscribers"},
-		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405, "GET"},
+		{"DELETE / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405, "GET"},
 		{"GARBAGE\r\n\r\n", 400, "HTTP"},
 		{"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 9000) + "\r\n\r\n", 431, "8192"},
 		{request("Sec-WebSocket-Protocol: mqtt"), 400, "pushmesh.v1"},

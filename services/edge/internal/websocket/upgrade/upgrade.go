@@ -21,8 +21,9 @@ const Frames = "pushmesh.v1"
 // bearer begins a subprotocol that carries a token: browsers can't send headers.
 const bearer = "bearer."
 
-// Begins reports whether a connection that begins with b may speak HTTP.
-func Begins(b byte) bool { return b >= 'A' && b <= 'Z' }
+// Begins reports whether a connection that begins with b may speak HTTP. P is left to the PROXY
+// protocol: POST and PUT are none of ours.
+func Begins(b byte) bool { return b >= 'A' && b <= 'Z' && b != 'P' }
 
 // Policy is what an edge takes.
 type Policy struct {
