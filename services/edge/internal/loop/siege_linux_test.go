@@ -252,7 +252,7 @@ func (s *siege) hello() []byte {
 func (s *siege) newcomer() {
 	u := s.arrive(rapid.SampledFrom(crowd).Draw(s.T, "from"))
 	u.slow = rapid.IntRange(0, 3).Draw(s.T, "slow") == 0
-	u.pending = []byte(rapid.SampledFrom([]string{"", "", "", proxied, proxied2, local2, "PROXY nonsense\r\n", "GET /", "\x16\x03\x01"}).Draw(s.T, "header"))
+	u.pending = []byte(rapid.SampledFrom([]string{"", "", "", proxied, proxied2, local2, "PROXY nonsense\r\n", "\x16\x03\x01"}).Draw(s.T, "header"))
 	if rapid.IntRange(0, 4).Draw(s.T, "hello") > 0 {
 		u.pending = append(u.pending, s.hello()...)
 	}

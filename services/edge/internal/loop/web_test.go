@@ -379,9 +379,9 @@ func TestAFloodOfPings(t *testing.T) {
 func TestASilentWebSocketIsAsked(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{})
 	c := upgraded(t, dial(t, g.Loop).Conn)
-	c.hello(&wirev1.Hello{ClientId: "hidden", HeartbeatMs: 1000})
+	c.hello(&wirev1.Hello{ClientId: "hidden", HeartbeatMs: 2500})
 	w := c.Conn.(*webConn)
-	for w.pings < 3 { // 3.75 s, and a client may be silent for 2.5
+	for w.pings < 2 { // 6.25 s, which is as long as a client may be silent
 		op, p, err := w.next()
 		if err != nil || op != wsframe.Ping {
 			t.Fatalf("got %d %q, %v, after %d Pings", op, p, err, w.pings)
