@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
@@ -60,8 +59,8 @@ const (
 // Admission is safe for concurrent use.
 type Admission struct {
 	cfg      Config
-	routers  atomic.Int64  // that share the limits
-	overall  *rate.Limiter // nil: no limit
+	routers  atomic.Int64 // that share the limits
+	overall  *tokens      // nil: no limit
 	inFlight atomic.Int64
 	bytes    atomic.Int64
 	work     shed.Gate
@@ -82,12 +81,12 @@ type key struct{ producer, prefix string }
 // budget is what a producer has left.
 type budget struct {
 	inFlight atomic.Int64
-	penalty  *rate.Limiter // refusals that are forgiven; made with the first
+	penalty  *tokens // refusals that are forgiven; made with the first
 
 	mu     sync.Mutex
 	limits Limits
-	bucket *rate.Limiter // nil: no limit
-	used   time.Time     // when it was last asked
+	bucket *tokens   // nil: no limit
+	used   time.Time // when it was last asked
 
 	answered time.Time // when the last of the calls that wait for their penalty is answered
 }
@@ -110,15 +109,14 @@ func New(cfg Config) *Admission {
 func (a *Admission) Share(routers int) {
 	a.routers.Store(int64(max(routers, 1)))
 	if a.overall != nil {
-		fresh := bucket(a.share(a.cfg.Overall).Rate)
-		a.overall.SetLimit(fresh.Limit())
-		a.overall.SetBurst(fresh.Burst())
+		perSecond := a.share(a.cfg.Overall).Rate
+		a.overall.change(time.Time{}, perSecond, burst(perSecond))
 	}
 }
 
-func bucket(perSecond int) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), max(perSecond/10, minBurst))
-}
+func bucket(perSecond int) *tokens { return newTokens(perSecond, burst(perSecond)) }
+
+func burst(perSecond int) int { return max(perSecond/10, minBurst) }
 
 // share is this router's part of limits of the mesh.
 func (a *Admission) share(l Limits) Limits {
@@ -244,7 +242,7 @@ func (a *Admission) enter(now time.Time, s *Slot) (reason, *code.Error) {
 		return byWork, overloaded(1, "this router has too many bytes of messages in progress")
 	}
 	if a.overall != nil {
-		if wait := spend(a.overall, now, int(s.n)); wait > 0 {
+		if wait := a.overall.spend(now, int(s.n)); wait > 0 {
 			a.inFlight.Add(-s.n)
 			a.bytes.Add(-s.n * s.bytes)
 			return byRate, code.Retry(wirev1.Code_CODE_OVERLOADED, shed.Jitter(wait), "this router is at its limit of messages a second")
@@ -262,7 +260,7 @@ func (b *budget) enter(now time.Time, n int) (reason, *code.Error) {
 	if b.bucket == nil {
 		return 0, nil
 	}
-	if wait := spend(b.bucket, now, n); wait > 0 {
+	if wait := b.bucket.spend(now, n); wait > 0 {
 		b.inFlight.Add(-int64(n))
 		return byProducerRate, code.Retry(wirev1.Code_CODE_RATE_LIMITED, wait, "this producer is above its limit of messages a second")
 	}
@@ -277,16 +275,4 @@ func within(inFlight *atomic.Int64, n, limit int64) bool {
 		return false
 	}
 	return true
-}
-
-// spend takes n tokens; where there is not a single one it takes none and says when there will be.
-func spend(l *rate.Limiter, now time.Time, n int) time.Duration {
-	if !l.AllowN(now, 1) {
-		missing := 1 - l.TokensAt(now)
-		return max(time.Duration(missing/float64(l.Limit())*float64(time.Second)), time.Millisecond)
-	}
-	for n--; n > 0; n -= l.Burst() {
-		l.ReserveN(now, min(n, l.Burst()))
-	}
-	return 0
 }

@@ -230,3 +230,28 @@ func total(ns []int) (sum int) {
 	}
 	return sum
 }
+
+// Two calls may have their turns in the other order than their times: what lies between is earned
+// once all the same.
+func TestTimeIsEarnedOnce(t *testing.T) {
+	a := New(Config{Overall: Limits{Rate: 2000}, Producer: Limits{Rate: 1000}, Registry: prometheus.NewRegistry()})
+	admitted := map[string]int{}
+	for ms := range 1000 {
+		now := start.Add(time.Duration(ms) * time.Millisecond)
+		for i := range 8 {
+			for _, producer := range []string{"one", "two", "three"} {
+				if s, err := a.Admit(now.Add(time.Duration(i%2)*-20*time.Millisecond), ask(producer, nil, 1)); err == nil {
+					admitted[producer]++
+					admitted["all"]++
+					s.Release()
+				}
+			}
+		}
+	}
+	if n := admitted["one"]; n > 1100 {
+		t.Errorf("%d of one producer admitted in a second at 1,000/s with a burst of 100", n)
+	}
+	if n := admitted["all"]; n > 2200 {
+		t.Errorf("%d admitted in a second at 2,000/s with a burst of 200", n)
+	}
+}

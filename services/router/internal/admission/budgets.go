@@ -89,9 +89,7 @@ func (b *budget) use(now time.Time, limits Limits) {
 	case b.bucket == nil:
 		b.bucket = bucket(limits.Rate)
 	default:
-		fresh := bucket(limits.Rate)
-		b.bucket.SetLimitAt(now, fresh.Limit())
-		b.bucket.SetBurstAt(now, fresh.Burst())
+		b.bucket.change(now, limits.Rate, burst(limits.Rate))
 	}
 	b.limits = limits
 }

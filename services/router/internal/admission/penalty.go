@@ -3,8 +3,6 @@ package admission
 import (
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/pushmesh/pushmesh/internal/code"
 )
 
@@ -64,7 +62,8 @@ func (b *budget) place(now time.Time) time.Duration {
 	if b.answered.Before(now) {
 		b.answered = now
 	}
-	next := b.answered.Add(time.Duration(float64(time.Second) / float64(b.penalty.Limit())))
+	_, _, perSecond := b.penalty.left(now)
+	next := b.answered.Add(time.Duration(float64(time.Second) / perSecond))
 	if last := now.Add(mostCallPenalty); next.After(last) {
 		next = last
 	}
@@ -78,11 +77,9 @@ func (b *budget) charge(now time.Time, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.penalty == nil {
-		b.penalty = rate.NewLimiter(rate.Limit(max(b.limits.Rate, forgiven)), max(2*b.limits.InFlight, forgiven))
+		b.penalty = newTokens(max(b.limits.Rate, forgiven), max(2*b.limits.InFlight, forgiven))
 	}
-	if !b.penalty.AllowN(now, n) {
-		b.penalty.AllowN(now, int(max(b.penalty.TokensAt(now), 0)))
-	}
+	b.penalty.take(now, n)
 }
 
 func (b *budget) remainingPenalty(now time.Time) time.Duration {
@@ -91,11 +88,11 @@ func (b *budget) remainingPenalty(now time.Time) time.Duration {
 	if b.penalty == nil {
 		return 0
 	}
-	tokens := b.penalty.TokensAt(now)
-	if tokens >= 1 {
+	left, most, perSecond := b.penalty.left(now)
+	if left >= 1 {
 		return 0
 	}
-	missing := float64(b.penalty.Burst())/4 - tokens
-	wait := time.Duration(missing / float64(b.penalty.Limit()) * float64(time.Second))
+	missing := most/4 - left
+	wait := time.Duration(missing / perSecond * float64(time.Second))
 	return min(max(wait, leastPenalty), mostPenalty)
 }

@@ -9,7 +9,12 @@ const spare = 0.5
 // messages a second holds at most, must be free. So it is refused before anything else; q names a
 // priority, and no producer.
 func (a *Admission) AdmitSpare(now time.Time, q Ask) (Slot, error) {
-	if pressure := a.crowd(); pressure > spare || a.overall != nil && a.overall.TokensAt(now) < spare*float64(a.overall.Burst()) {
+	pressure, short := a.crowd(), false
+	if a.overall != nil {
+		left, most, _ := a.overall.left(now)
+		short = left < spare*most
+	}
+	if pressure > spare || short {
 		return Slot{}, a.refuse(now, "", q.Messages, byWork, overloaded(max(pressure, spare), "this router has no room to spare"))
 	}
 	low := q
