@@ -235,8 +235,8 @@ const hex = "0123456789abcdef"
 func appendString(dst, s []byte) ([]byte, error) {
 	dst = append(dst, '"')
 	for {
-		n, high := plain(s, 0)
-		if high && !utf8.Valid(s[:n]) {
+		n, seen := plain(s, 0)
+		if seen != 0 && !utf8.Valid(s[:n]) {
 			return dst, ErrNotUTF8
 		}
 		dst = append(dst, s[:n]...)

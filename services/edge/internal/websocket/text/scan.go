@@ -29,110 +29,160 @@ const (
 // scan finds the end of the JSON value at b[i], or where it is wrong and why. high reports whether
 // it has bytes that are not ASCII, which are in strings alone, and not looked at here.
 //
-// It keeps a bit for each object or array that is open, and jumps rather than calls itself.
+// It keeps a bit for each object or array that is open, and jumps rather than calls itself. What is
+// short, as most strings and numbers are, is read in place.
 func scan(b []byte, i int) (end int, high bool, why string) {
 	var (
-		open     [MaxDepth / 64]uint64 // bits: 1 is an object
-		depth    int
-		inObject bool
-		isHigh   bool
-		ok       bool
+		deep  [MaxDepth / 64]uint64 // levels of open that are full
+		open  uint64                // the lowest bit is the innermost; 1 is an object
+		depth uint
+		c     byte
+		seen  uint64 // the highest bits are of bytes of strings
+		ok    bool
+		isKey bool
 	)
 value:
-	i = space(b, i)
 	if i >= len(b) {
-		return i, high, notJSON
+		return i, seen&highs != 0, notJSON
 	}
-	switch c := b[i]; c {
-	case '"':
-		if i, isHigh, ok = stringEnd(b, i+1); !ok {
-			return i, high, notJSON
+	c = b[i]
+	if c-'0' <= 9 {
+		for i++; i < len(b) && b[i]-'0' <= 9; i++ {
+			if c == '0' {
+				return i, seen&highs != 0, notJSON
+			}
 		}
-		high = high || isHigh
+		if i < len(b) && (b[i] == '.' || b[i]|0x20 == 'e') {
+			if i, ok = fraction(b, i); !ok {
+				return i, seen&highs != 0, notJSON
+			}
+		}
+		goto after
+	}
+	switch c {
+	case '"':
+		isKey = false
+		goto text
 	case '{', '[':
 		if depth == MaxDepth {
-			return i, high, tooDeep
+			return i, seen&highs != 0, tooDeep
 		}
-		inObject = c == '{'
-		if bit := uint64(1) << (depth & 63); inObject {
-			open[depth>>6] |= bit
-		} else {
-			open[depth>>6] &^= bit
+		if depth&63 == 0 && depth > 0 {
+			deep[depth>>6] = open
 		}
 		depth++
-		i = space(b, i+1)
+		open = open<<1 | uint64(c>>5&1) // '{' is 0x7b, '[' is 0x5b
+		i++
+		if i < len(b) && b[i] <= ' ' {
+			i = space(b, i)
+		}
 		if i < len(b) && b[i] == c+2 { // '}' or ']'
 			goto closed
 		}
-		if inObject {
+		if c == '{' {
 			goto key
 		}
 		goto value
-	case 't', 'f', 'n':
-		word := "true"
-		switch c {
-		case 'f':
-			word = "false"
-		case 'n':
-			word = "null"
+	case 't':
+		if len(b)-i < 4 || string(b[i:i+4]) != "true" {
+			return i, seen&highs != 0, notJSON
 		}
-		if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
-			return i, high, notJSON
+		i += 4
+	case 'n':
+		if len(b)-i < 4 || string(b[i:i+4]) != "null" {
+			return i, seen&highs != 0, notJSON
 		}
-		i += len(word)
-	default:
+		i += 4
+	case 'f':
+		if len(b)-i < 5 || string(b[i:i+5]) != "false" {
+			return i, seen&highs != 0, notJSON
+		}
+		i += 5
+	case '-':
 		if i, ok = number(b, i); !ok {
-			return i, high, notJSON
+			return i, seen&highs != 0, notJSON
 		}
+	case ' ', '\n', '\r', '\t':
+		i = space(b, i)
+		goto value
+	default:
+		return i, seen&highs != 0, notJSON
 	}
 
 after:
 	if depth == 0 {
-		return i, high, ""
+		return i, seen&highs != 0, ""
 	}
-	i = space(b, i)
 	if i >= len(b) {
-		return i, high, notJSON
+		return i, seen&highs != 0, notJSON
 	}
-	switch b[i] {
+	switch c = b[i]; c {
 	case ',':
 		i++
-		if inObject {
+		if open&1 != 0 {
 			goto key
 		}
 		goto value
-	case '}':
-		if !inObject {
-			return i, high, notJSON
+	case '}', ']':
+		if open&1 == uint64(c>>5&1) {
+			goto closed
 		}
-	case ']':
-		if inObject {
-			return i, high, notJSON
-		}
+		return i, seen&highs != 0, notJSON
+	case ' ', '\n', '\r', '\t':
+		i = space(b, i)
+		goto after
 	default:
-		return i, high, notJSON
+		return i, seen&highs != 0, notJSON
 	}
 
 closed:
 	i++
 	depth--
-	if depth > 0 {
-		inObject = open[(depth-1)>>6]&(1<<((depth-1)&63)) != 0
+	open >>= 1
+	if depth&63 == 0 && depth > 0 {
+		open = deep[depth>>6]
 	}
 	goto after
 
 key:
-	i = space(b, i)
+	if i < len(b) && b[i] <= ' ' {
+		i = space(b, i)
+	}
 	if i >= len(b) || b[i] != '"' {
-		return i, high, notJSON
+		return i, seen&highs != 0, notJSON
 	}
-	if i, isHigh, ok = stringEnd(b, i+1); !ok {
-		return i, high, notJSON
+	isKey = true
+
+text:
+	i++
+	if i < len(b) && b[i] == '"' {
+		i++
+		goto said
 	}
-	high = high || isHigh
-	i = space(b, i)
+	if i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if found := special(w); found != 0 {
+			n := bits.TrailingZeros64(found)
+			if b[i+n>>3] == '"' {
+				i += n>>3 + 1
+				seen |= w & (1<<n - 1)
+				goto said
+			}
+		}
+	}
+	if i, seen, ok = stringEnd(b, i, seen); !ok {
+		return i, seen&highs != 0, notJSON
+	}
+
+said:
+	if !isKey {
+		goto after
+	}
+	if i < len(b) && b[i] <= ' ' {
+		i = space(b, i)
+	}
 	if i >= len(b) || b[i] != ':' {
-		return i, high, notJSON
+		return i, seen&highs != 0, notJSON
 	}
 	i++
 	goto value
@@ -146,46 +196,50 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// stringEnd is the place behind a string whose first character is at i, or where it is wrong.
-func stringEnd(b []byte, i int) (end int, high, ok bool) {
+// stringEnd is the place behind a string, looked for from i on, or where it is wrong. all is seen
+// with the bits of the string's bytes.
+func stringEnd(b []byte, i int, seen uint64) (end int, all uint64, ok bool) {
 	for {
-		n, isHigh := plain(b, i)
-		high = high || isHigh
+		n, bits := plain(b, i)
+		seen |= bits
 		if n >= len(b) {
-			return n, high, false
+			return n, seen, false
 		}
 		switch b[n] {
 		case '"':
-			return n + 1, high, true
+			return n + 1, seen, true
 		case '\\':
-			if i, ok = escapeEnd(b, n); !ok {
-				return i, high, false
+			if i, ok = escapesEnd(b, n); !ok {
+				return i, seen, false
 			}
 		default:
-			return n, high, false
+			return n, seen, false
 		}
 	}
 }
 
-// escapeEnd is the place behind the escape at i, or where it is wrong.
-func escapeEnd(b []byte, i int) (end int, ok bool) {
-	if i+1 >= len(b) {
-		return len(b), false
-	}
-	switch b[i+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 2, true
-	case 'u':
-		if _, ok := hexRune(b, i); ok {
-			return i + 6, true
+// escapesEnd is the place behind the escapes that follow each other from i on, or where one is
+// wrong.
+func escapesEnd(b []byte, i int) (end int, ok bool) {
+	for i+1 < len(b) && b[i] == '\\' {
+		if unescaped[b[i+1]] != 0 {
+			i += 2
+			continue
 		}
+		if _, ok := hexRune(b, i); !ok {
+			return i, false
+		}
+		i += 6
 	}
-	return i, false
+	return i, i < len(b) && b[i] != '\\'
 }
 
-// hexRune is what the four digits of the escape at b[i] stand for.
+// unescaped are the characters that escapes of one letter stand for.
+var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// hexRune is what an escape \u at i stands for, with its four digits.
 func hexRune(b []byte, i int) (r rune, ok bool) {
-	if len(b)-i < 6 {
+	if len(b)-i < 6 || b[i+1] != 'u' {
 		return 0, false
 	}
 	for _, c := range b[i+2 : i+6] {
@@ -215,6 +269,11 @@ func number(b []byte, i int) (end int, ok bool) {
 	default:
 		i = digits(b, i)
 	}
+	return fraction(b, i)
+}
+
+// fraction is the place behind what may follow the digits of a number, at i.
+func fraction(b []byte, i int) (end int, ok bool) {
 	if i < len(b) && b[i] == '.' {
 		n := digits(b, i+1)
 		if n == i+1 {
@@ -248,22 +307,24 @@ const (
 	highs = 0x80 * ones
 )
 
+// special has the highest bit of the first byte of w that is a quote, a backslash or a control
+// character; above it are bits that mean nothing.
+func special(w uint64) uint64 {
+	quote, slash := w^'"'*ones, w^'\\'*ones
+	return ((w-' '*ones)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
 // plain is the first place from i on of a byte that can't stand in a string as it is: a quote, a
-// backslash or a control character; len(b): there is none. high reports whether there are bytes
-// before it that are not ASCII.
+// backslash or a control character; len(b): there is none. seen has bits of highs where there are
+// bytes before it that are not ASCII.
 //
-// It looks at eight bytes at a time. The lowest bit that is found is right; those above it may be
-// carried from it.
-func plain(b []byte, i int) (at int, high bool) {
-	var seen uint64
+// It looks at eight bytes at a time.
+func plain(b []byte, i int) (at int, seen uint64) {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
-		quote, slash := w^'"'*ones, w^'\\'*ones
-		found := ((w-' '*ones)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
-		if found != 0 {
+		if found := special(w); found != 0 {
 			n := bits.TrailingZeros64(found)
-			seen |= w & (1<<(n&^7) - 1)
-			return i + n>>3, seen&highs != 0
+			return i + n>>3, (seen | w&(1<<n-1)) & highs
 		}
 		seen |= w
 	}
@@ -273,5 +334,5 @@ func plain(b []byte, i int) (at int, high bool) {
 		}
 		seen |= uint64(b[i])
 	}
-	return i, seen&highs != 0
+	return i, seen & highs
 }

@@ -84,7 +84,7 @@ func (p *parser) string() (n int, why *fault) {
 func (p *parser) short() ([]byte, *fault) {
 	if p.at < len(p.text) && p.text[p.at] == '"' {
 		begin := p.at + 1
-		if end, high := plain(p.text, begin); !high && end < len(p.text) && p.text[end] == '"' {
+		if end, seen := plain(p.text, begin); seen == 0 && end < len(p.text) && p.text[end] == '"' {
 			p.at = end + 1
 			return p.text[begin:end], nil
 		}
@@ -103,9 +103,9 @@ func (p *parser) characters() *fault {
 	}
 	for {
 		begin := p.at
-		end, high := plain(p.text, begin)
+		end, seen := plain(p.text, begin)
 		chunk := p.text[begin:end]
-		if high && !utf8.Valid(chunk) {
+		if seen != 0 && !utf8.Valid(chunk) {
 			return p.fail(notUTF8)
 		}
 		p.dst = append(p.dst, chunk...)
@@ -127,9 +127,6 @@ func (p *parser) characters() *fault {
 	}
 }
 
-// unescaped are the characters that escapes of one letter stand for.
-var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
 // escape appends what the escape that is next stands for. A half of a surrogate pair alone is none.
 func (p *parser) escape() bool {
 	at := p.at
@@ -141,21 +138,14 @@ func (p *parser) escape() bool {
 		p.at += 2
 		return true
 	}
-	if p.text[at+1] != 'u' {
-		return false
-	}
 	r, ok := hexRune(p.text, at)
 	if !ok {
 		return false
 	}
 	p.at += 6
 	if utf16.IsSurrogate(r) {
-		if len(p.text)-p.at < 6 || p.text[p.at] != '\\' || p.text[p.at+1] != 'u' {
-			p.at = at
-			return false
-		}
-		low, _ := hexRune(p.text, p.at)
-		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+		low, isEscape := hexRune(p.text, p.at)
+		if r = utf16.DecodeRune(r, low); !isEscape || p.text[p.at] != '\\' || r == utf8.RuneError {
 			p.at = at
 			return false
 		}
