@@ -12,7 +12,8 @@ import (
 // append appends the members of an encoded message that are among fields, each once: of fields that
 // are there several times the last counts, as everywhere in protobuf.
 func (o *object) append(dst, body []byte, fields []field) ([]byte, error) {
-	var first, last [maxNumber + 1]int32 // where fields begin, plus 1
+	// Where a number's first field begins, plus 1, and where the value of its last one does.
+	var first, last [maxNumber + 1]int32
 	for at := 0; at < len(body); {
 		num, typ, tag := protowire.ConsumeTag(body[at:])
 		if tag < 0 {
@@ -24,8 +25,8 @@ func (o *object) append(dst, body []byte, fields []field) ([]byte, error) {
 		}
 		if num <= maxNumber {
 			if f := o.byNumber[num]; f != nil && (typ == f.wire || typ == protowire.BytesType && f.packable()) {
-				if last[num] = int32(at + 1); first[num] == 0 {
-					first[num] = last[num]
+				if last[num] = int32(at + tag); first[num] == 0 {
+					first[num] = int32(at + 1)
 				}
 			}
 		}
@@ -34,16 +35,16 @@ func (o *object) append(dst, body []byte, fields []field) ([]byte, error) {
 	var err error
 	for i := range fields {
 		f := &fields[i]
-		at := int(last[f.num]) - 1
+		at := last[f.num] // no value is at 0
 		switch {
 		case f.onlyRead:
 		case f.list || f.kind == kindMap:
-			if at >= 0 {
-				begin := int(first[f.num]) - 1
-				dst, err = f.appendAll(dst, body[begin:], at-begin)
+			if at > 0 {
+				begin := first[f.num] - 1
+				dst, err = f.appendAll(dst, body[begin:], int(at-begin))
 			}
-		case at >= 0 && !f.zero(body[at+1:]):
-			dst, err = f.appendMember(dst, body[at+1:])
+		case at > 0 && !f.zero(body[at:]):
+			dst, err = f.appendMember(dst, body[at:])
 		case f.always:
 			dst = append(append(comma(dst), f.key...), `""`...)
 		}
@@ -91,8 +92,8 @@ func (f *field) zero(raw []byte) bool {
 	return false
 }
 
-// appendAll appends a list or a map, of which raw begins with the first field and the last one is
-// at.
+// appendAll appends a list or a map. raw begins with its first field; the value of its last one is
+// at last.
 func (f *field) appendAll(dst, raw []byte, last int) ([]byte, error) {
 	mark, end := len(dst), byte(']')
 	dst = append(comma(dst), f.key...)
@@ -102,7 +103,7 @@ func (f *field) appendAll(dst, raw []byte, last int) ([]byte, error) {
 		dst = append(dst, '[')
 	}
 	var err error
-	for at := 0; at <= last; {
+	for at := 0; at < last; {
 		num, typ, tag := protowire.ConsumeTag(raw[at:])
 		size := protowire.ConsumeFieldValue(num, typ, raw[at+tag:])
 		value := raw[at+tag : at+tag+size]

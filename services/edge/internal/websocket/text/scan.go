@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how many objects and arrays of a payload may be open at a place. Deeper ones are legal
-// JSON, but not all parsers of clients take them.
+// MaxDepth is how many objects and arrays of a payload may be open at a place. Deeper ones are
+// legal JSON, but not all parsers of clients take them.
 const MaxDepth = 512
 
 // IsJSON reports whether a payload is sent as it is: a JSON value in UTF-8, with white space around

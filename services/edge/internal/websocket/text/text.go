@@ -99,7 +99,8 @@ func appendFloat(dst []byte, v float64, bits int) []byte {
 		form = 'e'
 	}
 	dst = strconv.AppendFloat(dst, v, form, -1, bits)
-	if n := len(dst); form == 'e' && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' { // e-09 is e-9
+	if n := len(dst); form == 'e' && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
+		// e-09 is e-9
 		dst[n-2] = dst[n-1]
 		dst = dst[:n-1]
 	}

@@ -208,7 +208,8 @@ func (p *parser) uint(most uint64) (v uint64, ok bool) {
 	return v, true
 }
 
-// float appends a number, in a string or not, or one of the strings for what JSON has no number for.
+// float appends a number, in a string or not, or one of the strings for what JSON has no number
+// for.
 func (p *parser) float(f *field) (zero bool, why *fault) {
 	at := p.at
 	var s []byte
