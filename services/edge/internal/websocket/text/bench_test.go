@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// documents are payloads of the longest length that an edge lets through by default for a policy
-// that allows as much, made of one thing each: what scanning costs at its worst.
+// documents are payloads of 768 KiB that are made of one thing each, to find what scanning costs at
+// its worst: that is mixed, where no branch can be foretold.
 func documents() map[string][]byte {
 	const size = 768 << 10
 	fill := func(begin, one, end string) []byte {

@@ -26,6 +26,26 @@ const (
 	tooDeep = "it is deeper than 512 objects and arrays"
 )
 
+// What values begin with.
+const (
+	aDigit = 1 + iota
+	aZero
+	aQuote
+	anObject
+	anArray
+	aT
+	anN
+	anF
+	aMinus
+	aSpace
+)
+
+// begins has it by the first byte.
+var begins = [256]uint8{
+	'0': aZero, '1': aDigit, '2': aDigit, '3': aDigit, '4': aDigit, '5': aDigit, '6': aDigit, '7': aDigit, '8': aDigit, '9': aDigit, '"': aQuote,
+	'{': anObject, '[': anArray, 't': aT, 'n': anN, 'f': anF, '-': aMinus, ' ': aSpace, '\n': aSpace, '\r': aSpace, '\t': aSpace,
+}
+
 // scan finds the end of the JSON value at b[i], or where it is wrong and why. high reports whether
 // it has bytes that are not ASCII, which are in strings alone, and not looked at here.
 //
@@ -46,7 +66,8 @@ value:
 		return i, seen&highs != 0, notJSON
 	}
 	c = b[i]
-	if c-'0' <= 9 {
+	switch begins[c] {
+	case aDigit, aZero:
 		for i++; i < len(b) && b[i]-'0' <= 9; i++ {
 			if c == '0' {
 				return i, seen&highs != 0, notJSON
@@ -57,13 +78,10 @@ value:
 				return i, seen&highs != 0, notJSON
 			}
 		}
-		goto after
-	}
-	switch c {
-	case '"':
+	case aQuote:
 		isKey = false
 		goto text
-	case '{', '[':
+	case anObject, anArray:
 		if depth == MaxDepth {
 			return i, seen&highs != 0, tooDeep
 		}
@@ -83,26 +101,26 @@ value:
 			goto key
 		}
 		goto value
-	case 't':
+	case aT:
 		if len(b)-i < 4 || string(b[i:i+4]) != "true" {
 			return i, seen&highs != 0, notJSON
 		}
 		i += 4
-	case 'n':
+	case anN:
 		if len(b)-i < 4 || string(b[i:i+4]) != "null" {
 			return i, seen&highs != 0, notJSON
 		}
 		i += 4
-	case 'f':
+	case anF:
 		if len(b)-i < 5 || string(b[i:i+5]) != "false" {
 			return i, seen&highs != 0, notJSON
 		}
 		i += 5
-	case '-':
+	case aMinus:
 		if i, ok = number(b, i); !ok {
 			return i, seen&highs != 0, notJSON
 		}
-	case ' ', '\n', '\r', '\t':
+	case aSpace:
 		i = space(b, i)
 		goto value
 	default:
@@ -116,13 +134,15 @@ after:
 	if i >= len(b) {
 		return i, seen&highs != 0, notJSON
 	}
-	switch c = b[i]; c {
-	case ',':
+	c = b[i]
+	if c == ',' {
 		i++
 		if open&1 != 0 {
 			goto key
 		}
 		goto value
+	}
+	switch c {
 	case '}', ']':
 		if open&1 == uint64(c>>5&1) {
 			goto closed
