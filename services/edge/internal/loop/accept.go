@@ -20,9 +20,10 @@ const (
 	turned                    // refused by the door, and among loop.turned
 	// comes from one that may send a PROXY header, and has sent nothing yet but a part of that
 	fromProxy
-	begun // its first byte has come
-	spoke // its first byte has come that is not TLS
-	isWeb // it speaks HTTP, or WebSocket
+	begun  // its first byte has come
+	spoke  // its first byte has come that is not TLS
+	isWeb  // it speaks HTTP, or WebSocket
+	isText // its messages are JSON
 )
 
 // accept takes connections from the kernel, as many as the edge takes in a second. What is left

@@ -45,6 +45,7 @@ func (l *Loop) flush() (something bool) {
 		l.settle(l.sender.Flush())
 	}
 	l.sealLater()
+	l.texts.rest()
 	return len(l.slots) > 0
 }
 

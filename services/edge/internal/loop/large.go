@@ -106,6 +106,7 @@ func (l *Loop) forget(slot uint32, p *peer) {
 	l.peers.keep(p, nil)
 	if p.web != nil {
 		l.peers.putWeb(p.web, 0, nil)
+		l.peers.dropText(p.web)
 	}
 	if p.secure != nil {
 		l.peers.putSealed(p.secure, 0, nil)

@@ -57,6 +57,9 @@ func (p *peer) parts() (n int) {
 	if p.rest != nil && !wholeFrame(p.rest.bytes) {
 		n = cap(p.rest.bytes)
 	}
+	if p.web != nil {
+		n += cap(p.web.text)
+	}
 	if p.secure != nil && record.Whole(p.secure.in) == 0 {
 		n += cap(p.secure.in)
 	}

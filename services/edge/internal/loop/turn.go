@@ -50,7 +50,9 @@ type loopState struct {
 	buf    []byte   // what is read, for all connections
 	bufs   [][]byte // of the batch
 	sealer
-	heads     []byte    // headers of WebSocket messages of this flush
+	heads     []byte // headers of WebSocket messages of this flush
+	texts     texts
+	native    [][]byte  // what the hub has gathered for one whose messages are JSON
 	batch     []sending // what the sender was given
 	events    []poll.Event
 	polls     bool // the poller may have more events

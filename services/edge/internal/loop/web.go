@@ -23,6 +23,9 @@ const (
 	webMost = 32 << 10
 	// mostMessage is how long a client's message may be; its frames are bounded one by one.
 	mostMessage = 1 << 30
+	// textsPerFrame is how much longer a frame may be as JSON: base64 takes a third more, and strings
+	// may be escaped.
+	textsPerFrame = 2
 	// webFrameUnits of a share count for each WebSocket frame, and requestUnits for a request
 	// (BenchmarkUpgrade: 4 µs).
 	webFrameUnits = 1
@@ -37,6 +40,7 @@ type web struct {
 	in     []byte // read and not cut: a request, or a frame, that has not come whole
 	out    []byte // what its socket has not taken: the rest of a message, control frames, HTTP
 	pongs  int    // bytes of Pongs in out, since it was empty
+	text   []byte // of a text message that has not come whole
 	frames wsframe.Reader
 	// status of the Close that the client has sent, or that its fault is answered with; 0: none
 	status uint16
@@ -46,7 +50,7 @@ type web struct {
 }
 
 func (w *web) idle() bool {
-	return len(w.in) == 0 && len(w.out) == 0 && w.frames.Idle() && w.status == 0 && !w.asks && !w.plain && !w.bye
+	return len(w.in) == 0 && len(w.out) == 0 && len(w.text) == 0 && w.frames.Idle() && w.status == 0 && !w.asks && !w.plain && !w.bye
 }
 
 // owes reports whether something is to be sent: what is in out, or frames where they may be sent.
@@ -154,6 +158,9 @@ func (l *Loop) ask(slot uint32, p *peer, fresh []byte) bool {
 	}
 	l.stats.Upgraded++
 	l.stats.WebSockets++
+	if a.JSON {
+		p.marks |= isText
+	}
 	l.hub.Upgraded(slot, principals.Brought{Token: a.Token, Cookie: a.Cookie})
 	if a.Client.IsValid() && !l.forwarded(slot, p, a.Client) {
 		return false
@@ -206,9 +213,12 @@ func (l *Loop) takeMessages(slot uint32, p *peer, fresh []byte) bool {
 		l.peers.putWeb(w, len(w.in), fresh)
 		b = w.in
 	}
-	goesOn, cuts := true, true
+	goesOn, cuts, most := true, true, uint64(mostMessage)
+	if p.marks&isText != 0 {
+		most = uint64(textsPerFrame * l.cfg.Limits.MaxFrame)
+	}
 	for cuts && goesOn && p.open() && l.remainingShare(p) > 0 {
-		e, n, fault := w.frames.Next(b, mostMessage)
+		e, n, fault := w.frames.Next(b, most)
 		b = b[n:]
 		if fault != nil {
 			l.violated(slot, p, fault)
@@ -247,7 +257,13 @@ func (l *Loop) takeMessages(slot uint32, p *peer, fresh []byte) bool {
 
 // data feeds a part of a message.
 func (l *Loop) data(slot uint32, p *peer, e *wsframe.Event) bool {
-	if e.Op != wsframe.Binary {
+	switch isText := p.marks&isText != 0; {
+	case isText && e.Op == wsframe.Text:
+		return l.takeText(slot, p, e)
+	case isText:
+		l.violated(slot, p, &wsframe.Violation{Status: wsframe.Unsupported, Text: "messages of " + upgrade.JSON + " are text"})
+		return false
+	case e.Op != wsframe.Binary:
 		l.violated(slot, p, &wsframe.Violation{Status: wsframe.Unsupported, Text: "messages of " + upgrade.Frames + " are binary"})
 		return false
 	}
@@ -334,12 +350,13 @@ func (l *Loop) unweb(slot uint32, p *peer) {
 	}
 	if p.web != nil {
 		l.peers.putWeb(p.web, 0, nil)
+		l.peers.dropText(p.web)
 		l.peers.webs.Give(p.web)
 		p.web = nil
 		l.peers.less(p)
 		l.hub.Outside(slot, 0)
 	}
-	p.marks &^= isWeb
+	p.marks &^= isWeb | isText
 }
 
 // outside tells the hub how many bytes wait for the socket that are in no queue any more.
@@ -391,6 +408,9 @@ func (l *Loop) gatherMessage(slot uint32, p *peer, dst [][]byte) (pieces [][]byt
 	if !p.web.takesFrames() {
 		return dst, 0
 	}
+	if p.marks&isText != 0 {
+		return l.gatherText(slot, dst)
+	}
 	at := len(dst)
 	pieces = l.hub.Gather(slot, append(dst, nil), webMost)
 	for _, b := range pieces[at+1:] {
@@ -401,6 +421,21 @@ func (l *Loop) gatherMessage(slot uint32, p *peer, dst [][]byte) (pieces [][]byt
 	}
 	pieces[at] = l.header(frames)
 	return pieces, frames
+}
+
+// gatherText appends text messages of what the hub has gathered, side by side.
+func (l *Loop) gatherText(slot uint32, dst [][]byte) (pieces [][]byte, frames int) {
+	l.native = l.hub.Gather(slot, l.native[:0], webMost)
+	for _, b := range l.native {
+		frames += len(b)
+	}
+	at := len(l.texts.said)
+	l.texts.said = l.texts.appendFrames(l.texts.said, l.native)
+	clear(l.native)
+	if frames == 0 {
+		return dst, 0
+	}
+	return append(dst, l.texts.said[at:len(l.texts.said):len(l.texts.said)]), frames
 }
 
 // messageToSeal is toSeal for a WebSocket. What of a message does not fit is left for the next

@@ -15,8 +15,11 @@ import (
 	"strings"
 )
 
-// Frames is the subprotocol whose binary messages hold native frames.
-const Frames = "pushmesh.v1"
+// Subprotocols of ours.
+const (
+	Frames = "pushmesh.v1"      // native frames in binary messages
+	JSON   = "pushmesh.v1.json" // the same as JSON in text messages
+)
 
 // bearer begins a subprotocol that carries a token: browsers can't send headers.
 const bearer = "bearer."
@@ -44,6 +47,8 @@ type Answer struct {
 	Status   int
 	// Upgraded: WebSocket follows; else the connection is closed behind Response.
 	Upgraded bool
+	// JSON: its messages are text.
+	JSON bool
 	// Token and Cookie are what the client has shown; "": nothing.
 	Token, Cookie string
 	// Client is who it is for whom a proxy speaks; the zero Addr: nobody else than the peer.
@@ -111,19 +116,21 @@ func (p *Policy) upgrade(dst []byte, r *Request) (Answer, *refusal) {
 		return Answer{}, why
 	}
 	a := Answer{Status: http.StatusSwitchingProtocols, Upgraded: true}
-	chosen := false
+	chosen := ""
 	for name := range r.protocols.each() {
 		switch {
 		case bytes.HasPrefix(name, []byte(bearer)) && a.Token == "":
 			a.Token = string(name[len(bearer):])
-		case string(name) == Frames:
-			chosen = true
+		case chosen == "" && string(name) == Frames:
+			chosen = Frames
+		case chosen == "" && string(name) == JSON:
+			chosen = JSON
 		}
 	}
-	if !chosen {
-		return Answer{}, refuse(http.StatusBadRequest, "name the subprotocol %s", Frames)
+	if chosen == "" {
+		return Answer{}, refuse(http.StatusBadRequest, "name a subprotocol: %s (frames in binary messages) or %s (JSON in text messages)", Frames, JSON)
 	}
-	if a.Token == "" {
+	if a.JSON = chosen == JSON; a.Token == "" {
 		if why := p.queryToken(r.target, &a); why != nil {
 			return Answer{}, why
 		}
@@ -134,7 +141,7 @@ func (p *Policy) upgrade(dst []byte, r *Request) (Answer, *refusal) {
 	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	dst = appendAccept(dst, r.key)
 	dst = append(dst, "\r\nSec-WebSocket-Protocol: "...)
-	a.Response = append(append(dst, Frames...), "\r\n\r\n"...)
+	a.Response = append(append(dst, chosen...), "\r\n\r\n"...)
 	return a, nil
 }
 
@@ -177,7 +184,7 @@ func appendAccept(dst, key []byte) []byte {
 
 // about is what a browser shows that comes without WebSocket.
 const about = `<!doctype html><meta charset="utf-8"><title>pushmesh</title>
-<p>This is an edge of pushmesh: subscribers connect here, by WebSocket (` + Frames + `) or by TCP.
+<p>This is an edge of pushmesh: subscribers connect here, by WebSocket (` + Frames + `, ` + JSON + `) or by TCP.
 `
 
 // plain answers a request without WebSocket.

@@ -1,0 +1,238 @@
+package loop
+
+import (
+	"errors"
+	"math"
+	"unicode/utf8"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/text"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/wsframe"
+)
+
+// Connections whose messages are JSON get a text message for each frame. What all subscribers of a
+// message share of it is made once for a loop, when the first of them is to get it.
+
+const (
+	// mostTexts and mostTextBytes bound what is kept of messages as JSON.
+	mostTexts     = 1024
+	mostTextBytes = 16 << 20
+	// keptScratch is how large memory may be that is kept for the next text, in bytes.
+	keptScratch = 256 << 10
+	// textBytesPerUnit of a share: what is read as JSON takes some 5 ns a byte (BenchmarkParse).
+	textBytesPerUnit = 200
+)
+
+// Numbers of the fields of a Message that differ between subscribers.
+const (
+	numAttempt  = 7
+	numScore    = 10
+	numSubs     = 11
+	numUnranked = 15
+)
+
+// texts are messages as JSON, open at their ends, by where their frames lie. The frames' memory is
+// held with them, so that nothing else lies there.
+type texts struct {
+	made  map[*byte][]byte
+	bytes int
+	said  []byte // what goes out in this flush
+	frame []byte // what came in as a text message
+	alone []byte // a frame of the edge's own
+	end   []byte // of the message in hand, and the ids in it
+	ids   []uint32
+}
+
+// shared is a Message frame as JSON, open at its end; nil: it can't be.
+func (t *texts) shared(key *byte, frame func() []byte) []byte {
+	if made, ok := t.made[key]; ok {
+		return made
+	}
+	made, err := text.AppendMessage(nil, frame())
+	if err != nil {
+		return nil
+	}
+	if len(t.made) >= mostTexts || t.bytes+len(made) > mostTextBytes || t.made == nil {
+		t.made, t.bytes = make(map[*byte][]byte, mostTexts), 0
+	}
+	t.made[key], t.bytes = made, t.bytes+len(made)
+	return made
+}
+
+// appendFrames appends a text message for each frame in pieces, as the hub gathers them: whole
+// frames, or the header, the body and the tail of one. A frame that can't be text is left out.
+func (t *texts) appendFrames(dst []byte, pieces [][]byte) []byte {
+	for i := 0; i < len(pieces); i++ {
+		b := pieces[i]
+		if n, _, ok := wire.Header(b); ok && n > 0 && len(b) == wire.HeaderSize {
+			dst = t.appendSplit(dst, pieces[i+1], pieces[i+2])
+			i += 2
+			continue
+		}
+		for len(b) >= wire.HeaderSize {
+			n, kind, _ := wire.Header(b)
+			one := b[:wire.HeaderSize+n]
+			b = b[len(one):]
+			dst = t.appendFrame(dst, kind, one)
+		}
+	}
+	return dst
+}
+
+// appendSplit appends a Message whose tail is its subscriber's alone.
+func (t *texts) appendSplit(dst, body, tail []byte) []byte {
+	made := t.shared(unsafe.SliceData(body), func() []byte {
+		whole := make([]byte, wire.HeaderSize, wire.HeaderSize+len(body))
+		wire.PutHeader(whole, len(body), wirev1.FrameType_FRAME_TYPE_MESSAGE)
+		return append(whole, body...)
+	})
+	if made == nil {
+		return dst
+	}
+	t.tail(tail)
+	return t.appendShared(dst, made)
+}
+
+func (t *texts) appendFrame(dst []byte, kind wirev1.FrameType, frame []byte) []byte {
+	body := frame[wire.HeaderSize:]
+	if kind == wirev1.FrameType_FRAME_TYPE_MESSAGE {
+		key := unsafe.SliceData(body)
+		if made, ok := t.made[key]; ok || !hasTail(body) {
+			if !ok {
+				made = t.shared(key, func() []byte { return frame })
+			}
+			if made == nil {
+				return dst
+			}
+			t.end = text.AppendTail(t.end[:0], 0, 0, false, nil)
+			return t.appendShared(dst, made)
+		}
+	}
+	out, err := text.AppendFrame(t.alone[:0], frame)
+	if err != nil {
+		return dst
+	}
+	t.alone = out
+	return append(wsframe.AppendHeader(dst, wsframe.Text, len(out)), out...)
+}
+
+// appendShared appends a text message of what was made, and the end in hand.
+func (t *texts) appendShared(dst, made []byte) []byte {
+	dst = wsframe.AppendHeader(dst, wsframe.Text, len(made)+len(t.end))
+	return append(append(dst, made...), t.end...)
+}
+
+// hasTail reports whether a Message that lies whole has fields of its subscriber's: they come last.
+func hasTail(body []byte) bool {
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return true
+		}
+		if num == numAttempt || num == numScore || num == numSubs || num == numUnranked {
+			return true
+		}
+		v := protowire.ConsumeFieldValue(num, typ, body[n:])
+		if v < 0 {
+			return true
+		}
+		body = body[n+v:]
+	}
+	return false
+}
+
+// tail makes the end of what wire.AppendTail and wire.AppendUnranked have made.
+func (t *texts) tail(b []byte) {
+	var attempt uint32
+	var score float64
+	var unranked bool
+	t.ids = t.ids[:0]
+	for len(b) > 0 {
+		num, _, n := protowire.ConsumeTag(b)
+		b = b[n:] // the edge has made it: it is whole
+		switch num {
+		case numAttempt:
+			v, n := protowire.ConsumeVarint(b)
+			attempt, b = uint32(v), b[n:]
+		case numScore:
+			v, n := protowire.ConsumeFixed64(b)
+			score, b = math.Float64frombits(v), b[n:]
+		case numSubs:
+			ids, n := protowire.ConsumeBytes(b)
+			for b = b[n:]; len(ids) > 0; {
+				id, n := protowire.ConsumeVarint(ids)
+				t.ids, ids = append(t.ids, uint32(id)), ids[n:]
+			}
+		default:
+			_, n := protowire.ConsumeVarint(b)
+			unranked, b = true, b[n:]
+		}
+	}
+	t.end = text.AppendTail(t.end[:0], attempt, score, unranked, t.ids)
+}
+
+// rest gives back memory that has grown large.
+func (t *texts) rest() {
+	if t.said = t.said[:0]; cap(t.said) > keptScratch {
+		t.said = nil
+	}
+	if cap(t.frame) > keptScratch {
+		t.frame = nil
+	}
+	if cap(t.alone) > keptScratch {
+		t.alone = nil
+	}
+}
+
+// takeText takes a part of a text message, and feeds the frame that it is once it is whole.
+func (l *Loop) takeText(slot uint32, p *peer, e *wsframe.Event) bool {
+	w := l.peers.webOf(p)
+	whole := e.Payload
+	if !e.Last || len(w.text) > 0 {
+		l.peers.putText(w, e.Payload)
+		whole = w.text
+	}
+	if !e.Last {
+		return true
+	}
+	defer l.peers.dropText(w)
+	l.spend(p, len(whole)/textBytesPerUnit)
+	if !utf8.Valid(whole) {
+		l.violated(slot, p, &wsframe.Violation{Status: wsframe.BadData, Text: "a text message is not UTF-8"})
+		return false
+	}
+	frame, err := text.Parse(l.texts.frame[:0], whole)
+	if err != nil {
+		l.refuseText(slot, p, err)
+		return false
+	}
+	l.texts.frame = frame
+	return l.feed(slot, p, frame)
+}
+
+// refuseText closes a connection whose message is no frame.
+func (l *Loop) refuseText(slot uint32, p *peer, err error) {
+	var why *code.Error
+	if !errors.As(err, &why) {
+		why = code.New(wirev1.Code_CODE_BAD_FRAME, "a message is no frame")
+	}
+	l.forget(slot, p)
+	l.hub.Refuse(slot, why)
+}
+
+// putText adds to a text message that has not come whole. It counts as parts of frames do.
+func (s *peers) putText(w *web, b []byte) {
+	s.kept -= cap(w.text)
+	w.text = append(w.text, b...)
+	s.kept += cap(w.text)
+}
+
+func (s *peers) dropText(w *web) {
+	s.kept -= cap(w.text)
+	w.text = nil
+}

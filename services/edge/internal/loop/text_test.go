@@ -1,0 +1,216 @@
+package loop
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/services/edge/internal/tls/handshake"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/text"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/wsframe"
+)
+
+// speaker is a client whose messages are JSON.
+type speaker struct {
+	testing.TB
+	*webConn
+}
+
+func speaks(t testing.TB, raw net.Conn) *speaker {
+	t.Helper()
+	c := &client{t, raw}
+	c.write([]byte(request("Sec-WebSocket-Protocol: pushmesh.v1.json")))
+	w := &webConn{Conn: c, in: bufio.NewReader(c)}
+	r, err := http.ReadResponse(w.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	if r.StatusCode != http.StatusSwitchingProtocols || r.Header.Get("Sec-Websocket-Protocol") != "pushmesh.v1.json" {
+		t.Fatalf("%s %v", r.Status, r.Header)
+	}
+	return &speaker{t, w}
+}
+
+// say sends a text message in one frame, or in several with a Ping between.
+func (s *speaker) say(m string, frames int) {
+	s.Helper()
+	var out []byte
+	for i := range frames {
+		part := m[len(m)*i/frames : len(m)*(i+1)/frames]
+		first := byte(wsframe.Text)
+		if i > 0 {
+			first = byte(wsframe.Continuation)
+			out = masked(out, 0x80|byte(wsframe.Ping), nil)
+		}
+		if i == frames-1 {
+			first |= 0x80
+		}
+		out = masked(out, first, []byte(part))
+	}
+	if _, err := s.Conn.Write(out); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// hear is the next text message, which must have a member of that name; what says an epoch is passed
+// over.
+func (s *speaker) hear(name string) map[string]any {
+	s.Helper()
+	for {
+		op, p, err := s.next()
+		if err != nil {
+			s.Fatalf("waiting for %s: %v", name, err)
+		}
+		if op == wsframe.Pong {
+			continue
+		}
+		var m map[string]map[string]any
+		if err := json.Unmarshal(p, &m); op != wsframe.Text || err != nil || len(m) != 1 {
+			s.Fatalf("waiting for %s: %d %q, %v", name, op, p, err)
+		}
+		if m["progress"] != nil && name != "progress" {
+			continue
+		}
+		if m[name] == nil {
+			s.Fatalf("waiting for %s: %s", name, p)
+		}
+		return m[name]
+	}
+}
+
+func TestMessagesAsJSON(t *testing.T) {
+	eachSender(t, func(t *testing.T, send SendMode) {
+		g := guard(t, handshake.Config{}, Config{Send: send})
+		plain := speaks(t, dial(t, g.Loop).Conn)
+		secure := speaks(t, g.dial(g.client()).Conn)
+		native := dial(t, g.Loop)
+		native.hello(&wirev1.Hello{ClientId: "native"})
+		native.subscribe(&wirev1.Subscribe{Id: 1, Filter: "open/1", Ack: true})
+		for i, s := range []*speaker{plain, secure} {
+			s.say(fmt.Sprintf(`{"hello":{"version":1,"clientId":"c%d"}}`, i), 1+3*i)
+			if w := s.hear("welcome"); w["clientId"] != fmt.Sprint("c", i) {
+				t.Errorf("%v", w)
+			}
+			s.say(`{"subscribe":{"id":1,"filter":"open/1","ack":true}}`, 1)
+			s.hear("subscribed")
+			s.say(`{"subscribe":{"id":2,"filter":"open/+"}}`, 1)
+			s.hear("subscribed")
+		}
+		long := strings.Repeat("0123456789", 20_000)
+		for i, p := range []string{`{"a": [1, 2.50, "x"]}`, "no JSON", "\xff\x00", `"` + long + `"`, ""} {
+			g.mesh.Send("open/1", p)
+			if m := native.message(); string(m.GetPayload()) != p {
+				t.Fatalf("native: %q", m.GetPayload())
+			}
+			for _, s := range []*speaker{plain, secure} {
+				m := s.hear("message")
+				if m["topic"] != "open/1" || m["seq"] != fmt.Sprint(i+1) {
+					t.Errorf("%v", m)
+				}
+				_, isJSON := m["payload"]
+				if want := json.Valid([]byte(p)); isJSON != want {
+					t.Errorf("%q: %v", p, m)
+				}
+			}
+			plain.say(fmt.Sprintf(`{"ack":{"entries":[{"topic":"open/1","seq":"%d"}]}}`, i+1), 2)
+		}
+		plain.say(`{"ping":{"sentAt":"77"}}`, 1)
+		if m := plain.hear("pong"); m["sentAt"] != "77" {
+			t.Errorf("%v", m)
+		}
+		for _, s := range []*speaker{plain, secure} {
+			_ = s.Conn.Close()
+		}
+		eventually(t, "nothing is left", func() bool {
+			s := g.Stats()
+			return s.Upgraded == 2 && s.WebSockets == 0 && s.QueuedBytes == 0 && s.FrameMemory == 0
+		})
+	})
+}
+
+func TestTextThatIsNoFrame(t *testing.T) {
+	g := guard(t, handshake.Config{}, Config{})
+	for name, c := range map[string]struct {
+		sent []byte
+		want uint16
+	}{
+		"binary":         {masked(nil, 0x82, []byte("x")), wsframe.Unsupported},
+		"no JSON":        {masked(nil, 0x81, []byte("hello")), wsframe.StatusOf(wirev1.Code_CODE_BAD_FRAME)},
+		"no frame":       {masked(nil, 0x81, []byte(`{"helo":{}}`)), wsframe.StatusOf(wirev1.Code_CODE_UNKNOWN_FRAME)},
+		"no Hello":       {masked(nil, 0x81, []byte(`{"ping":{}}`)), wsframe.StatusOf(wirev1.Code_CODE_BAD_FRAME)},
+		"no UTF-8":       {masked(nil, 0x81, []byte("{\"hello\":{\"clientId\":\"\xc0\xaf\"}}")), wsframe.BadData},
+		"cut UTF-8":      {masked(masked(nil, 0x01, []byte("{\"hello\":{\"clientId\":\"\xe2\x82")), 0x80, []byte(`"}}`)), wsframe.BadData},
+		"longer than is": {[]byte{0x81, 0xff, 0, 0, 0, 0, 0x10, 0, 0, 0, 1, 2, 3, 4}, wsframe.TooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := speaks(t, dial(t, g.Loop).Conn)
+			if _, err := s.Conn.Write(c.sent); err != nil {
+				t.Fatal(err)
+			}
+			for s.closed == 0 {
+				op, p, err := s.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if op == wsframe.Close {
+					s.closed = uint16(p[0])<<8 | uint16(p[1])
+				}
+			}
+			if s.closed != c.want {
+				t.Errorf("closed with %d, want %d", s.closed, c.want)
+			}
+		})
+	}
+}
+
+// However the hub gathers a frame, whole, in a run or in parts, it becomes the same text.
+func TestTextIsTheSameHoweverItIsGathered(t *testing.T) {
+	var tx texts
+	body := func(seq uint64) []byte {
+		return wire.AppendMessage(nil, "open/1", seq, []byte{0x1a, 2, 'h', 'i'})[wire.HeaderSize:]
+	}
+	for _, x := range []struct {
+		attempt  uint32
+		score    float64
+		subs     []uint32
+		unranked bool
+	}{{}, {attempt: 3}, {subs: []uint32{1}}, {subs: []uint32{1, 300, 70_000}, attempt: 1, score: -2.5, unranked: true}} {
+		shared := body(7)
+		tail := wire.AppendTail(nil, x.attempt, x.score, x.subs)
+		if x.unranked {
+			tail = wire.AppendUnranked(tail)
+		}
+		whole := append(append(make([]byte, wire.HeaderSize), shared...), tail...)
+		wire.PutHeader(whole, len(whole)-wire.HeaderSize, wirev1.FrameType_FRAME_TYPE_MESSAGE)
+		want, err := text.AppendFrame(nil, whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(wsframe.AppendHeader(nil, wsframe.Text, len(want)), want...)
+		for range 2 { // made, then shared
+			if got := tx.appendFrames(nil, [][]byte{whole[:wire.HeaderSize], shared, tail}); !bytes.Equal(got, want) {
+				t.Errorf("in parts %q, want %q", got, want)
+			}
+			if got := tx.appendFrames(nil, [][]byte{append(bytes.Clone(whole), whole...)}); !bytes.Equal(got, append(bytes.Clone(want), want...)) {
+				t.Errorf("a run %q, want %q twice", got, want)
+			}
+		}
+	}
+	if len(tx.made) > mostTexts || tx.bytes == 0 {
+		t.Errorf("%d texts of %d bytes", len(tx.made), tx.bytes)
+	}
+	for range 3 * mostTexts {
+		tx.appendFrames(nil, [][]byte{wire.AppendMessage(nil, "open/1", 1, nil)})
+	}
+	if len(tx.made) > mostTexts {
+		t.Errorf("%d texts are kept", len(tx.made))
+	}
+}
