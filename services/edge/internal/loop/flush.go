@@ -45,7 +45,7 @@ func (l *Loop) flush() (something bool) {
 		l.settle(l.sender.Flush())
 	}
 	l.sealLater()
-	l.texts.rest()
+	l.texts.rest(l.clock.at)
 	return len(l.slots) > 0
 }
 

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"math"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 
@@ -19,14 +20,27 @@ import (
 // message share of it is made once for a loop, when the first of them is to get it.
 
 const (
-	// mostTexts and mostTextBytes bound what is kept of messages as JSON.
+	// mostTexts and mostTextBytes bound what is kept of messages as JSON, for keepTexts at most.
 	mostTexts     = 1024
 	mostTextBytes = 16 << 20
+	keepTexts     = int64(time.Second)
+	// textBudget is how many bytes a flush makes JSON of, but for the last frame: about a millisecond.
+	textBudget = 256 << 10
+	// mostCopied is how much of a text lies side by side with others; what is longer is sent from
+	// where it lies.
+	mostCopied = 1 << 10
+	saidRoom   = 64 << 10
 	// keptScratch is how large memory may be that is kept for the next text, in bytes.
 	keptScratch = 256 << 10
+	// mostText is how long a text message of a client may be; before Welcome it is earlyText.
+	mostText  = 256 << 10
+	earlyText = 2 * wire.MaxHello
 	// textBytesPerUnit of a share: what is read as JSON takes some 5 ns a byte (BenchmarkParse).
 	textBytesPerUnit = 200
 )
+
+// unsayable is what is sent in the place of a frame of the edge's that can't be JSON.
+const unsayable = `{"error":{"code":"CODE_INTERNAL","message":"a frame can't be written as JSON"}}`
 
 // Numbers of the fields of a Message that differ between subscribers.
 const (
@@ -41,19 +55,27 @@ const (
 type texts struct {
 	made  map[*byte][]byte
 	bytes int
-	said  []byte // what goes out in this flush
+	since int64  // when the first of them was made
+	work  int    // bytes that this flush has made JSON of
+	said  []byte // short texts, in memory that is good until the flush is over
+	from  int    // where those in said begin that are in no piece yet
 	frame []byte // what came in as a text message
 	alone []byte // a frame of the edge's own
 	end   []byte // of the message in hand, and the ids in it
 	ids   []uint32
 }
 
+// tired reports whether this flush has made enough: whoever comes now waits for the next one.
+func (t *texts) tired() bool { return t.work >= textBudget }
+
 // shared is a Message frame as JSON, open at its end; nil: it can't be.
 func (t *texts) shared(key *byte, frame func() []byte) []byte {
 	if made, ok := t.made[key]; ok {
 		return made
 	}
-	made, err := text.AppendMessage(nil, frame())
+	f := frame()
+	t.work += len(f)
+	made, err := text.AppendMessage(nil, f)
 	if err != nil {
 		return nil
 	}
@@ -64,9 +86,13 @@ func (t *texts) shared(key *byte, frame func() []byte) []byte {
 	return made
 }
 
-// appendFrames appends a text message for each frame in pieces, as the hub gathers them: whole
-// frames, or the header, the body and the tail of one. A frame that can't be text is left out.
-func (t *texts) appendFrames(dst []byte, pieces [][]byte) []byte {
+// appendFrames appends to dst a text message for each frame in pieces, as the hub gathers them:
+// whole frames, or the header, the body and the tail of one.
+func (t *texts) appendFrames(dst, pieces [][]byte) [][]byte {
+	if cap(t.said)-len(t.said) < mostCopied {
+		t.said = make([]byte, 0, saidRoom) // what is in the one before is in the hands of the sender
+	}
+	t.from = len(t.said)
 	for i := 0; i < len(pieces); i++ {
 		b := pieces[i]
 		if n, _, ok := wire.Header(b); ok && n > 0 && len(b) == wire.HeaderSize {
@@ -81,24 +107,24 @@ func (t *texts) appendFrames(dst []byte, pieces [][]byte) []byte {
 			dst = t.appendFrame(dst, kind, one)
 		}
 	}
-	return dst
+	return t.appendSaid(dst)
 }
 
 // appendSplit appends a Message whose tail is its subscriber's alone.
-func (t *texts) appendSplit(dst, body, tail []byte) []byte {
+func (t *texts) appendSplit(dst [][]byte, body, tail []byte) [][]byte {
 	made := t.shared(unsafe.SliceData(body), func() []byte {
 		whole := make([]byte, wire.HeaderSize, wire.HeaderSize+len(body))
 		wire.PutHeader(whole, len(body), wirev1.FrameType_FRAME_TYPE_MESSAGE)
 		return append(whole, body...)
 	})
 	if made == nil {
-		return dst
+		return t.say(dst, []byte(unsayable), nil)
 	}
 	t.tail(tail)
-	return t.appendShared(dst, made)
+	return t.say(dst, made, t.end)
 }
 
-func (t *texts) appendFrame(dst []byte, kind wirev1.FrameType, frame []byte) []byte {
+func (t *texts) appendFrame(dst [][]byte, kind wirev1.FrameType, frame []byte) [][]byte {
 	body := frame[wire.HeaderSize:]
 	if kind == wirev1.FrameType_FRAME_TYPE_MESSAGE {
 		key := unsafe.SliceData(body)
@@ -107,24 +133,51 @@ func (t *texts) appendFrame(dst []byte, kind wirev1.FrameType, frame []byte) []b
 				made = t.shared(key, func() []byte { return frame })
 			}
 			if made == nil {
-				return dst
+				return t.say(dst, []byte(unsayable), nil)
 			}
 			t.end = text.AppendTail(t.end[:0], 0, 0, false, nil)
-			return t.appendShared(dst, made)
+			return t.say(dst, made, t.end)
 		}
 	}
+	t.work += len(frame)
 	out, err := text.AppendFrame(t.alone[:0], frame)
 	if err != nil {
-		return dst
+		return t.say(dst, []byte(unsayable), nil)
 	}
-	t.alone = out
-	return append(wsframe.AppendHeader(dst, wsframe.Text, len(out)), out...)
+	if t.alone = out; len(out) > mostCopied {
+		t.alone = nil // it is sent from where it lies
+	}
+	return t.say(dst, out, nil)
 }
 
-// appendShared appends a text message of what was made, and the end in hand.
-func (t *texts) appendShared(dst, made []byte) []byte {
-	dst = wsframe.AppendHeader(dst, wsframe.Text, len(made)+len(t.end))
-	return append(append(dst, made...), t.end...)
+// say appends a text message of two parts; the second one may be changed afterwards, and the first
+// one where it is not longer than mostCopied.
+func (t *texts) say(dst [][]byte, made, end []byte) [][]byte {
+	short := wsframe.MaxHeader + len(end)
+	if len(made) <= mostCopied {
+		short += len(made)
+	}
+	if cap(t.said)-len(t.said) < short {
+		dst = t.appendSaid(dst)
+		t.said, t.from = make([]byte, 0, max(saidRoom, short)), 0
+	}
+	t.said = wsframe.AppendHeader(t.said, wsframe.Text, len(made)+len(end))
+	if len(made) <= mostCopied {
+		t.said = append(t.said, made...)
+	} else {
+		dst = append(t.appendSaid(dst), made)
+	}
+	t.said = append(t.said, end...)
+	return dst
+}
+
+// appendSaid appends the texts of said that are in no piece yet.
+func (t *texts) appendSaid(dst [][]byte) [][]byte {
+	if at := t.from; at < len(t.said) {
+		t.from = len(t.said)
+		dst = append(dst, t.said[at:len(t.said):len(t.said)])
+	}
+	return dst
 }
 
 // hasTail reports whether a Message that lies whole has fields of its subscriber's: they come last.
@@ -176,17 +229,29 @@ func (t *texts) tail(b []byte) {
 	t.end = text.AppendTail(t.end[:0], attempt, score, unranked, t.ids)
 }
 
-// rest gives back memory that has grown large.
-func (t *texts) rest() {
+// rest is called between two flushes: it gives back memory that has grown large, and what has been
+// kept long enough.
+func (t *texts) rest(now int64) {
 	if t.said = t.said[:0]; cap(t.said) > keptScratch {
 		t.said = nil
 	}
 	if cap(t.frame) > keptScratch {
 		t.frame = nil
 	}
-	if cap(t.alone) > keptScratch {
-		t.alone = nil
+	if cap(t.end) > keptScratch {
+		t.end, t.ids = nil, nil
 	}
+	if t.work = 0; now-t.since > keepTexts {
+		t.made, t.bytes, t.since = nil, 0, now
+	}
+}
+
+// mostText is how long a message of the connection may be.
+func (l *Loop) mostText(slot uint32) uint64 {
+	if l.hub.Status(slot).Early {
+		return earlyText
+	}
+	return mostText
 }
 
 // takeText takes a part of a text message, and feeds the frame that it is once it is whole.

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"pgregory.net/rapid"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -196,10 +200,10 @@ func TestTextIsTheSameHoweverItIsGathered(t *testing.T) {
 		}
 		want = append(wsframe.AppendHeader(nil, wsframe.Text, len(want)), want...)
 		for range 2 { // made, then shared
-			if got := tx.appendFrames(nil, [][]byte{whole[:wire.HeaderSize], shared, tail}); !bytes.Equal(got, want) {
+			if got := slices.Concat(tx.appendFrames(nil, [][]byte{whole[:wire.HeaderSize], shared, tail})...); !bytes.Equal(got, want) {
 				t.Errorf("in parts %q, want %q", got, want)
 			}
-			if got := tx.appendFrames(nil, [][]byte{append(bytes.Clone(whole), whole...)}); !bytes.Equal(got, append(bytes.Clone(want), want...)) {
+			if got := slices.Concat(tx.appendFrames(nil, [][]byte{append(bytes.Clone(whole), whole...)})...); !bytes.Equal(got, append(bytes.Clone(want), want...)) {
 				t.Errorf("a run %q, want %q twice", got, want)
 			}
 		}
@@ -212,5 +216,98 @@ func TestTextIsTheSameHoweverItIsGathered(t *testing.T) {
 	}
 	if len(tx.made) > mostTexts {
 		t.Errorf("%d texts are kept", len(tx.made))
+	}
+}
+
+// What was gathered for a connection stays as it is while others are gathered for, whatever they
+// get, until the flush is over.
+func TestTextsOfAFlushStayAsTheyAre(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tx texts
+		var got [][]byte
+		var want []byte
+		shared := make([][]byte, 4) // frames that several get
+		for i := range shared {
+			shared[i] = message(uint64(i), rapid.SampledFrom([]int{0, 100, mostCopied - 20, mostCopied + 500, 5000}).Draw(t, "shared"))
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "connections") {
+			var pieces [][]byte
+			for range rapid.IntRange(1, 4).Draw(t, "items") {
+				whole := bytes.Clone(rapid.SampledFrom(shared).Draw(t, "message"))
+				switch rapid.IntRange(0, 3).Draw(t, "kind") {
+				case 0: // one of the edge's own, short or long
+					var err error
+					whole, err = wire.Append(nil, wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Message: strings.Repeat("e", rapid.SampledFrom([]int{1, 900, 2000, saidRoom}).Draw(t, "error"))})
+					if err != nil {
+						t.Fatal(err)
+					}
+					pieces = append(pieces, whole)
+				case 1: // a run
+					pieces = append(pieces, append(bytes.Clone(whole), whole...))
+					want = appendText(t, want, whole)
+				case 2: // what is shared
+					whole = rapid.SampledFrom(shared).Draw(t, "again")
+					pieces = append(pieces, whole)
+				default: // with ids of its own
+					tail := wire.AppendTail(nil, 1, 0, make([]uint32, rapid.SampledFrom([]int{1, 3, 20_000}).Draw(t, "ids")))
+					head := make([]byte, wire.HeaderSize)
+					wire.PutHeader(head, len(whole)-wire.HeaderSize+len(tail), wirev1.FrameType_FRAME_TYPE_MESSAGE)
+					pieces = append(pieces, head, whole[wire.HeaderSize:], tail)
+					whole = slices.Concat(head, whole[wire.HeaderSize:], tail)
+				}
+				want = appendText(t, want, whole)
+			}
+			got = tx.appendFrames(got, pieces)
+		}
+		if all := slices.Concat(got...); !bytes.Equal(all, want) {
+			t.Errorf("%d bytes differ from the %d that are wanted", len(all), len(want))
+		}
+	})
+}
+
+// message is a Message frame with a JSON payload of about so many bytes.
+func message(seq uint64, n int) []byte {
+	payload := `"` + strings.Repeat("x", n) + `"`
+	return wire.AppendMessage(nil, "open/1", seq, protowire.AppendString(protowire.AppendTag(nil, 3, protowire.BytesType), payload))
+}
+
+func appendText(t require, dst, frame []byte) []byte {
+	out, err := text.AppendFrame(nil, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(wsframe.AppendHeader(dst, wsframe.Text, len(out)), out...)
+}
+
+type require interface{ Fatal(args ...any) }
+
+// However long the messages are of which JSON is made, a flush makes so much of it, and the next one
+// goes on.
+func TestAFlushMakesSoMuchJSON(t *testing.T) {
+	g := guard(t, handshake.Config{}, Config{})
+	var all []*speaker
+	for i := range 6 {
+		raw := dial(t, g.Loop).Conn
+		if i%2 > 0 {
+			raw = g.dial(g.client()).Conn
+		}
+		s := speaks(t, raw)
+		s.say(fmt.Sprintf(`{"hello":{"version":1,"clientId":"c%d"}}`, i), 1)
+		s.hear("welcome")
+		s.say(`{"subscribe":{"id":1,"filter":"open/1"}}`, 1)
+		s.hear("subscribed")
+		all = append(all, s)
+	}
+	const n = 12
+	for i := range n {
+		g.mesh.Send("open/1", fmt.Sprintf(`[%d%s]`, i, strings.Repeat(`,"long"`, 200<<10/7)))
+	}
+	for i := range n {
+		for _, s := range all {
+			m := s.hear("message")
+			if p, _ := m["payload"].([]any); len(p) < 1000 || p[0] != float64(i) {
+				t.Fatalf("message %d has another payload, of %d", i, len(p))
+			}
+		}
 	}
 }

@@ -23,9 +23,6 @@ const (
 	webMost = 32 << 10
 	// mostMessage is how long a client's message may be; its frames are bounded one by one.
 	mostMessage = 1 << 30
-	// textsPerFrame is how much longer a frame may be as JSON: base64 takes a third more, and strings
-	// may be escaped.
-	textsPerFrame = 2
 	// webFrameUnits of a share count for each WebSocket frame, and requestUnits for a request
 	// (BenchmarkUpgrade: 4 µs).
 	webFrameUnits = 1
@@ -213,11 +210,12 @@ func (l *Loop) takeMessages(slot uint32, p *peer, fresh []byte) bool {
 		l.peers.putWeb(w, len(w.in), fresh)
 		b = w.in
 	}
-	goesOn, cuts, most := true, true, uint64(mostMessage)
-	if p.marks&isText != 0 {
-		most = uint64(textsPerFrame * l.cfg.Limits.MaxFrame)
-	}
+	goesOn, cuts := true, true
 	for cuts && goesOn && p.open() && l.remainingShare(p) > 0 {
+		most := uint64(mostMessage)
+		if p.marks&isText != 0 {
+			most = l.mostText(slot)
+		}
 		e, n, fault := w.frames.Next(b, most)
 		b = b[n:]
 		if fault != nil {
@@ -423,19 +421,19 @@ func (l *Loop) gatherMessage(slot uint32, p *peer, dst [][]byte) (pieces [][]byt
 	return pieces, frames
 }
 
-// gatherText appends text messages of what the hub has gathered, side by side.
+// gatherText appends text messages of what the hub has gathered, or nothing where this flush has
+// made enough of them.
 func (l *Loop) gatherText(slot uint32, dst [][]byte) (pieces [][]byte, frames int) {
+	if l.texts.tired() {
+		return dst, 0
+	}
 	l.native = l.hub.Gather(slot, l.native[:0], webMost)
 	for _, b := range l.native {
 		frames += len(b)
 	}
-	at := len(l.texts.said)
-	l.texts.said = l.texts.appendFrames(l.texts.said, l.native)
+	dst = l.texts.appendFrames(dst, l.native)
 	clear(l.native)
-	if frames == 0 {
-		return dst, 0
-	}
-	return append(dst, l.texts.said[at:len(l.texts.said):len(l.texts.said)]), frames
+	return dst, frames
 }
 
 // messageToSeal is toSeal for a WebSocket. What of a message does not fit is left for the next

@@ -11,10 +11,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// documents are payloads of 768 KiB that are made of one thing each, to find what scanning costs at
+// documents are payloads of MaxJSON bytes that are made of one thing each, to find what scanning costs at
 // its worst: that is mixed, where no branch can be foretold.
 func documents() map[string][]byte {
-	const size = 768 << 10
+	const size = MaxJSON
 	fill := func(begin, one, end string) []byte {
 		n := (size - len(begin) - len(end)) / len(one)
 		return []byte(begin + strings.Repeat(one, n) + end)

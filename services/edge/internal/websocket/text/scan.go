@@ -7,12 +7,20 @@ import (
 )
 
 // MaxDepth is how many objects and arrays of a payload may be open at a place. Deeper ones are
-// legal JSON, but not all parsers of clients take them.
-const MaxDepth = 512
+// legal JSON, but not all parsers of clients take them. MaxJSON is how many bytes a payload may have
+// that is looked at: at its worst that takes 1.5 ms (BenchmarkIsJSON).
+const (
+	MaxDepth = 512
+	MaxJSON  = 256 << 10
+)
 
 // IsJSON reports whether a payload is sent as it is: a JSON value in UTF-8, with white space around
-// it or without, no deeper than MaxDepth. It takes linear time and allocates nothing.
+// it or without, no longer than MaxJSON and no deeper than MaxDepth. It takes linear time and
+// allocates nothing.
 func IsJSON(payload []byte) bool {
+	if len(payload) > MaxJSON {
+		return false
+	}
 	end, high, why := scan(payload, space(payload, 0))
 	if why != "" || space(payload, end) != len(payload) {
 		return false

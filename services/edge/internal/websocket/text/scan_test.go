@@ -122,3 +122,13 @@ func FuzzIsJSON(f *testing.F) {
 	f.Add([]byte(strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth)))
 	f.Fuzz(func(t *testing.T, in []byte) { sameJSON(t, in) })
 }
+
+func TestLongPayloadsAreNotLookedAt(t *testing.T) {
+	payload := []byte(`"` + strings.Repeat("x", MaxJSON-2) + `"`)
+	if !IsJSON(payload) {
+		t.Error("the longest one is no JSON")
+	}
+	if IsJSON(append(payload, ' ')) {
+		t.Error("a longer one is JSON")
+	}
+}
