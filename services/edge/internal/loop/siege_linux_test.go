@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
 	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/upstreamtest"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/wsframe"
 )
 
 // Where connections come from.
@@ -49,6 +52,7 @@ type stranger struct {
 	in      []byte // read, and not a whole frame yet
 	slow    bool   // reads nothing until the end
 	closed  bool
+	web     bool // what it sends behind its request are messages
 	left    bool // has said that it sends no more, and so need not be told why it is closed
 	last    wirev1.FrameType
 	why     wirev1.Code // of the last Error or GoAway about the connection
@@ -170,10 +174,41 @@ func (u *stranger) ended(err error) {
 	if u == u.s.neighbour {
 		u.s.Fatalf("the neighbour was closed for %v, %v", u.why, err)
 	}
+	if bytes.HasPrefix(u.in, []byte("HTTP/1.1 ")) {
+		if why := unfinished(u.in); err == nil && !u.left && why != "" {
+			u.s.Fatalf("closed behind %q: %s", u.in[:min(len(u.in), 40)], why)
+		}
+		u.close()
+		return
+	}
 	if _, listed := wirev1.Code_name[int32(u.why)]; err == nil && !u.left && (u.last != wirev1.FrameType_FRAME_TYPE_ERROR || u.why == 0 || !listed) {
 		u.s.Fatalf("closed without a word: the last frame is %v, %v", u.last, u.why)
 	}
 	u.close()
+}
+
+// unfinished says what of an answer of HTTP, and of the WebSocket behind it, is missing; "": nothing.
+func unfinished(in []byte) string {
+	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
+	switch {
+	case !whole:
+		return "the answer is cut off"
+	case !bytes.HasPrefix(head, []byte("HTTP/1.1 101")):
+		return ""
+	}
+	w := &webConn{in: bufio.NewReader(bytes.NewReader(rest))}
+	for {
+		op, p, err := w.next()
+		if err != nil {
+			return "there is no Close: " + err.Error()
+		}
+		if op == wsframe.Close {
+			if w.in.Buffered() > 0 || len(p) == 1 {
+				return fmt.Sprintf("Close has %d bytes, and %d follow", len(p), w.in.Buffered())
+			}
+			return ""
+		}
+	}
 }
 
 func (u *stranger) close() {
@@ -181,6 +216,28 @@ func (u *stranger) close() {
 		u.closed = true
 		_ = unix.Close(u.fd)
 	}
+}
+
+// says is one or more frames as a client may send them, or may not; from a WebSocket they are in
+// messages, or in what may be one.
+func (u *stranger) says() []byte {
+	b := u.s.something()
+	if !u.web {
+		return b
+	}
+	var out []byte
+	for len(b) > 0 {
+		n := rapid.IntRange(0, len(b)).Draw(u.s.T, "in a message")
+		first := rapid.SampledFrom([]byte{0x82, 0x82, 0x82, 0x02, 0x80, 0x00, 0x81, 0x89, 0x8a, 0x88, 0xc2}).Draw(u.s.T, "first")
+		if first&8 != 0 {
+			n = min(n, 125)
+		}
+		out = masked(out, first, b[:n])
+		if b = b[n:]; n == 0 {
+			return out
+		}
+	}
+	return out
 }
 
 // something is one or more frames as a client may send them, or may not.
@@ -252,7 +309,15 @@ func (s *siege) hello() []byte {
 func (s *siege) newcomer() {
 	u := s.arrive(rapid.SampledFrom(crowd).Draw(s.T, "from"))
 	u.slow = rapid.IntRange(0, 3).Draw(s.T, "slow") == 0
-	u.pending = []byte(rapid.SampledFrom([]string{"", "", "", proxied, proxied2, local2, "PROXY nonsense\r\n", "\x16\x03\x01"}).Draw(s.T, "header"))
+	u.pending = []byte(rapid.SampledFrom([]string{"", "", "", proxied, proxied2, local2, "PROXY nonsense\r\n", "\x16\x03\x01", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET "}).Draw(s.T, "header"))
+	if rapid.IntRange(0, 3).Draw(s.T, "web") == 0 {
+		u.web = true
+		u.pending = append(u.pending, request("Sec-WebSocket-Protocol: "+rapid.SampledFrom([]string{"pushmesh.v1", "pushmesh.v1", "pushmesh.v1.json", "mqtt"}).Draw(s.T, "protocol"))...)
+		if rapid.Bool().Draw(s.T, "hello in a message") {
+			u.pending = masked(u.pending, 0x82, s.hello())
+		}
+		return
+	}
 	if rapid.IntRange(0, 4).Draw(s.T, "hello") > 0 {
 		u.pending = append(u.pending, s.hello()...)
 	}
@@ -284,10 +349,10 @@ func besieged(t *rapid.T) {
 		case 0, 1:
 			s.newcomer()
 		case 2, 3:
-			u.pending = append(u.pending, s.something()...)
+			u.pending = append(u.pending, u.says()...)
 			u.push(len(u.pending))
 		case 4:
-			u.pending = append(u.pending, s.something()...)
+			u.pending = append(u.pending, u.says()...)
 		case 5:
 			u.push(rapid.IntRange(0, len(u.pending)).Draw(t, "bytes"))
 		case 6:
