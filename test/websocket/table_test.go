@@ -96,7 +96,11 @@ func (c carrier) framing() (all []row) {
 	if c.text {
 		series = "1.1"
 	}
-	all = append(all, numbered(series, 1, row{parts: c.empty(), answers: 1, status: c.emptyStatus()}))
+	nothing := row{parts: c.empty(), answers: 1}
+	if c.text {
+		nothing.answers, nothing.status = 0, c.emptyStatus()
+	}
+	all = append(all, numbered(series, 1, nothing))
 	for i, size := range []int{125, 126, 127, 128, 65535, 65536} {
 		all = append(all, c.echo(numbered(series, 2+i, row{}), size, size))
 	}
@@ -119,7 +123,7 @@ func (c carrier) emptyStatus() uint16 {
 // echo has a message of size bytes come back, which is sent in frames of so many bytes.
 func (c carrier) echo(r row, size, fragment int) row {
 	if c.text { // whose payload is bytes in base64 there, and one frame alone
-		r.parts, r.answers = fragments(c.op(), c.ask(1, min(size, 1<<19)), fragment), 1
+		r.parts, r.answers = fragments(c.op(), c.ask(1, min(size, 250<<10)), fragment), 1
 		return r
 	}
 	content, payload := c.publish(topicOf(r.id), size)

@@ -73,15 +73,18 @@ func (c carrier) utf8() (all []row) {
 		for i, s := range of.texts {
 			r := numbered(of.id, i+1, row{})
 			payload := `"` + s + `"`
-			content := fmt.Sprintf(`{"publish":{"id":1,"topic":%q,"payload":%s}}`, topicOf(r.id), payload)
+			content := func() []byte {
+				return fmt.Appendf(nil, `{"publish":{"id":1,"topic":%q,"payload":%s}}`, topicOf(r.id), payload)
+			}
 			if of.valid {
 				r.payload = []byte(payload)
 			} else {
 				r.status = statusBadData
 			}
-			r.parts = [][]byte{frame(fin|opText, []byte(content))}
+			r.parts = [][]byte{frame(fin|opText, content())}
 			all = append(all, r)
-			r.id, r.parts = r.id+", by bytes", fragments(opText, []byte(content), 1)
+			r.id += ", by bytes"
+			r.parts = fragments(opText, content(), 1)
 			all = append(all, r)
 		}
 	}

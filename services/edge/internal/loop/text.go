@@ -262,15 +262,20 @@ func (l *Loop) takeText(slot uint32, p *peer, e *wsframe.Event) bool {
 		l.peers.putText(w, e.Payload)
 		whole = w.text
 	}
+	sound := len(whole)
 	if !e.Last {
+		sound -= begunRune(whole[w.sound:])
+	}
+	if !utf8.Valid(whole[w.sound:sound]) {
+		l.violated(slot, p, &wsframe.Violation{Status: wsframe.BadData, Text: "a text message is not UTF-8"})
+		return false
+	}
+	if !e.Last {
+		w.sound = sound
 		return true
 	}
 	defer l.peers.dropText(w)
 	l.spend(p, len(whole)/textBytesPerUnit)
-	if !utf8.Valid(whole) {
-		l.violated(slot, p, &wsframe.Violation{Status: wsframe.BadData, Text: "a text message is not UTF-8"})
-		return false
-	}
 	frame, err := text.Parse(l.texts.frame[:0], whole)
 	if err != nil {
 		l.refuseText(slot, p, err)
@@ -278,6 +283,19 @@ func (l *Loop) takeText(slot uint32, p *peer, e *wsframe.Event) bool {
 	}
 	l.texts.frame = frame
 	return l.feed(slot, p, frame)
+}
+
+// begunRune is how many bytes b ends with of a character that may go on.
+func begunRune(b []byte) int {
+	for n := 1; n < min(len(b)+1, utf8.UTFMax); n++ {
+		if end := b[len(b)-n:]; utf8.RuneStart(end[0]) {
+			if utf8.FullRune(end) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }
 
 // refuseText closes a connection whose message is no frame.
@@ -299,5 +317,5 @@ func (s *peers) putText(w *web, b []byte) {
 
 func (s *peers) dropText(w *web) {
 	s.kept -= cap(w.text)
-	w.text = nil
+	w.text, w.sound = nil, 0
 }

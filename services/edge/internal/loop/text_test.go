@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"pgregory.net/rapid"
@@ -310,4 +311,32 @@ func TestAFlushMakesSoMuchJSON(t *testing.T) {
 			}
 		}
 	}
+}
+
+// However a text is cut into frames, it is UTF-8 or not, and where it is not that is said with the
+// first frame that tells.
+func TestTextIsUTF8HoweverItIsCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.OneOf(
+			rapid.SliceOfN(rapid.Byte(), 0, 12),
+			rapid.Map(rapid.StringN(0, 8, 24), func(s string) []byte { return []byte(s) }),
+			rapid.SliceOfN(rapid.SampledFrom([]byte{'a', 0x80, 0x90, 0xbf, 0xc2, 0xe0, 0xe2, 0xed, 0xf0, 0xf4, 0xff}), 0, 8),
+		).Draw(t, "text")
+		sound := 0
+		for at := 1; at <= len(b); at++ {
+			n := at - begunRune(b[sound:at])
+			if !utf8.Valid(b[sound:n]) {
+				for _, rest := range []string{"", "\x80", "\x80\x80", "\x80\x80\x80", "\xbf", "\xbf\xbf", "\xbf\xbf\xbf", "\x90\x80\x80"} {
+					if utf8.Valid(append(bytes.Clone(b[:at]), rest...)) {
+						t.Fatalf("%q may go on with %q", b[:at], rest)
+					}
+				}
+				return
+			}
+			sound = n
+		}
+		if rest := b[sound:]; utf8.Valid(rest) != utf8.Valid(b) {
+			t.Fatalf("%q", b)
+		}
+	})
 }

@@ -38,6 +38,7 @@ type web struct {
 	out    []byte // what its socket has not taken: the rest of a message, control frames, HTTP
 	pongs  int    // bytes of Pongs in out, since it was empty
 	text   []byte // of a text message that has not come whole
+	sound  int    // bytes of that which are UTF-8
 	frames wsframe.Reader
 	// status of the Close that the client has sent, or that its fault is answered with; 0: none
 	status uint16
