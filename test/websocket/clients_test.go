@@ -207,7 +207,7 @@ const messages = 2000
 func TestClientsOfOthers(t *testing.T) {
 	t.Parallel()
 	is := tokentest.New(t)
-	m := procmesh.Start(t, procmesh.Options{Edges: 4, EdgeArgs: []string{"--issuers", is.File(t), "--outbound-allow", "127.0.0.1"}})
+	m := procmesh.Start(t, procmesh.Options{Edges: 5, EdgeArgs: []string{"--issuers", is.File(t), "--outbound-allow", "127.0.0.1"}})
 	m.Namespace(t, "websocket", &pushmeshv1.Policy{Durable: true})
 	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs})
 	if err != nil {
@@ -215,23 +215,25 @@ func TestClientsOfOthers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = producer.Close() })
 	for i, c := range []struct {
-		name  string
-		start startClient
+		name     string
+		start    startClient
+		protocol string
 	}{
-		{"ws", script("node", "clients/receive.mjs", "ws")},
-		{"undici", script("node", "clients/receive.mjs", "undici")},
-		{"coder", coder},
+		{"ws", script("node", "clients/receive.mjs", "ws"), native},
+		{"undici", script("node", "clients/receive.mjs", "undici"), native},
+		{"coder", coder, native},
+		{"ws-json", script("node", "clients/json.mjs", "ws"), jsonText},
 		// Debian's, whatever else is installed
-		{"python3-websockets", script("/usr/bin/python3", "receive.py")},
+		{"python3-websockets", script("/usr/bin/python3", "receive.py"), native},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			clientReceives(t, m, m.Edges[i], c.start, is.Token(c.name, map[string]any{"pm_sub": []string{"websocket/" + c.name}}), producer, "websocket/"+c.name)
+			clientReceives(t, m, m.Edges[i], c.start, c.protocol, is.Token(c.name, map[string]any{"pm_sub": []string{"websocket/" + c.name}}), producer, "websocket/"+c.name)
 		})
 	}
 }
 
-func clientReceives(t *testing.T, m *procmesh.Mesh, edge *procmesh.Process, start startClient, token string, producer *pushmesh.Producer, topic string) {
+func clientReceives(t *testing.T, m *procmesh.Mesh, edge *procmesh.Process, start startClient, protocol, token string, producer *pushmesh.Producer, topic string) {
 	publish := func(payloads ...[]byte) {
 		t.Helper()
 		for _, payload := range payloads {
@@ -254,7 +256,7 @@ func clientReceives(t *testing.T, m *procmesh.Mesh, edge *procmesh.Process, star
 		}
 	}
 	lines := linesOf(start(t, "ws://"+addr+"/", token, topic))
-	if l := said(t, lines); l.Joined != edge.Name || l.Protocol != native {
+	if l := said(t, lines); l.Joined != edge.Name || l.Protocol != protocol {
 		t.Fatalf("joined as %+v", l)
 	}
 	var payloads [][]byte
