@@ -54,6 +54,28 @@ type audience struct {
 // join brings n subscribers, with TLS where cfg is given, to a loop that is turned meanwhile.
 func (a *audience) join(t testing.TB, l *Loop, n int, cfg *tls.Config) {
 	t.Helper()
+	a.come(t, l, n, func(raw net.Conn, name string) {
+		c := &client{t, raw}
+		if cfg != nil {
+			secure := tls.Client(raw, cfg)
+			if err := secure.Handshake(); err != nil {
+				t.Error(err)
+				return
+			}
+			c.Conn = secure
+		}
+		a.subscribe(c, name)
+	})
+}
+
+func (a *audience) subscribe(c *client, name string) {
+	c.hello(&wirev1.Hello{ClientId: name, HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: a.topic})
+}
+
+// come brings n connections that subscribe in their way.
+func (a *audience) come(t testing.TB, l *Loop, n int, subscribe func(raw net.Conn, name string)) {
+	t.Helper()
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
@@ -65,17 +87,7 @@ func (a *audience) join(t testing.TB, l *Loop, n int, cfg *tls.Config) {
 				return
 			}
 			t.Cleanup(func() { _ = f.Close() })
-			c := &client{t, raw}
-			if cfg != nil {
-				secure := tls.Client(raw, cfg)
-				if err := secure.Handshake(); err != nil {
-					t.Error(err)
-					return
-				}
-				c.Conn = secure
-			}
-			c.hello(&wirev1.Hello{ClientId: fmt.Sprint(a.topic, i), HeartbeatMs: 600_000})
-			c.subscribe(&wirev1.Subscribe{Id: 1, Filter: a.topic})
+			subscribe(raw, fmt.Sprint(a.topic, i))
 			a.fds = append(a.fds, int(f.Fd())) // which makes it blocking
 		}
 	}()
@@ -171,6 +183,45 @@ func BenchmarkFanOutOverTLS(b *testing.B) {
 			b.ReportMetric(each(plain), "plain-ns/delivery")
 			b.ReportMetric(each(sealed), "tls-ns/delivery")
 			b.ReportMetric(each(sealed)/each(plain), "tls/plain")
+		})
+	}
+}
+
+// What a delivery to a WebSocket costs a loop, in a binary message and as JSON, beside a native one.
+func BenchmarkFanOutByWebSocket(b *testing.B) {
+	const conns = 128
+	for _, inFlight := range []int{1, 64} {
+		b.Run(fmt.Sprintf("in flight %d", inFlight), func(b *testing.B) {
+			l, mesh := byHandIn(b, Config{})
+			native, web, text := &audience{topic: "room/native"}, &audience{topic: "room/web"}, &audience{topic: "room/text"}
+			native.join(b, l, conns, nil)
+			web.come(b, l, conns, func(raw net.Conn, name string) { web.subscribe(upgraded(b, raw), name) })
+			text.come(b, l, conns, func(raw net.Conn, name string) {
+				s := speaks(b, raw)
+				s.say(fmt.Sprintf(`{"hello":{"version":1,"clientId":%q,"heartbeatMs":600000}}`, name), 1)
+				s.hear("welcome")
+				s.say(`{"subscribe":{"id":1,"filter":"room/text"}}`, 1)
+				s.hear("subscribed")
+			})
+			payloads := make([]string, inFlight)
+			for i := range payloads {
+				payloads[i] = fmt.Sprintf(`{"text":"%0100d","at":1795000000}`, i)
+			}
+			buf := make([]byte, 256<<10)
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, a := range []*audience{native, web, text} {
+					mesh.Send(a.topic, payloads...)
+					a.deliver(b, l, buf)
+				}
+			}
+			each := func(a *audience) float64 {
+				slices.Sort(a.rounds)
+				return float64(a.rounds[len(a.rounds)/20].Nanoseconds()) / (conns * float64(inFlight))
+			}
+			b.ReportMetric(each(native), "native-ns/delivery")
+			b.ReportMetric(each(web)/each(native), "websocket/native")
+			b.ReportMetric(each(text)/each(native), "json/native")
 		})
 	}
 }

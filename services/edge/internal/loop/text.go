@@ -54,8 +54,9 @@ const (
 // held with them, so that nothing else lies there.
 type texts struct {
 	made  map[*byte][]byte
+	runs  map[together][]byte // text messages of several that lie side by side, whole
 	bytes int
-	since int64  // when the first of them was made
+	since int64  // when what is kept was thrown away last
 	work  int    // bytes that this flush has made JSON of
 	said  []byte // short texts, in memory that is good until the flush is over
 	from  int    // where those in said begin that are in no piece yet
@@ -63,6 +64,12 @@ type texts struct {
 	alone []byte // a frame of the edge's own
 	end   []byte // of the message in hand, and the ids in it
 	ids   []uint32
+}
+
+// together is where frames lie side by side.
+type together struct {
+	at *byte
+	n  int
 }
 
 // tired reports whether this flush has made enough: whoever comes now waits for the next one.
@@ -79,10 +86,64 @@ func (t *texts) shared(key *byte, frame func() []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	if len(t.made) >= mostTexts || t.bytes+len(made) > mostTextBytes || t.made == nil {
-		t.made, t.bytes = make(map[*byte][]byte, mostTexts), 0
+	t.makeRoom(len(made))
+	t.made[key] = made
+	return made
+}
+
+// makeRoom for a text of so many bytes.
+func (t *texts) makeRoom(n int) {
+	if t.made == nil {
+		t.made, t.runs = map[*byte][]byte{}, map[together][]byte{}
 	}
-	t.made[key], t.bytes = made, t.bytes+len(made)
+	if len(t.made) >= mostTexts || t.bytes+n > mostTextBytes {
+		t.forget()
+	}
+	t.bytes += n
+}
+
+func (t *texts) forget() {
+	clear(t.made)
+	clear(t.runs)
+	t.bytes = 0
+}
+
+// run is a text message for each of the frames in b, which all who get them share; nil: there is
+// one that is not shared, or can't be JSON.
+func (t *texts) run(b []byte) []byte {
+	key := together{unsafe.SliceData(b), len(b)}
+	if made, ok := t.runs[key]; ok {
+		return made
+	}
+	all := make([]byte, 0, 2*len(b))
+	for len(b) >= wire.HeaderSize {
+		n, kind, _ := wire.Header(b)
+		one := b[:wire.HeaderSize+n]
+		b = b[len(one):]
+		made := t.whole(kind, one)
+		if made == nil {
+			return nil
+		}
+		all = append(append(wsframe.AppendHeader(all, wsframe.Text, len(made)+len(t.end)), made...), t.end...)
+	}
+	t.makeRoom(len(all))
+	t.runs[key] = all
+	return all
+}
+
+// whole is a Message frame without fields of its subscriber's, open at its end, and sets the end;
+// nil: it is none, or can't be JSON.
+func (t *texts) whole(kind wirev1.FrameType, frame []byte) []byte {
+	if kind != wirev1.FrameType_FRAME_TYPE_MESSAGE {
+		return nil
+	}
+	body := frame[wire.HeaderSize:]
+	key := unsafe.SliceData(body)
+	made, ok := t.made[key]
+	if !ok && !hasTail(body) {
+		made = t.shared(key, func() []byte { return frame })
+	}
+	t.end = text.AppendTail(t.end[:0], 0, 0, false, nil)
 	return made
 }
 
@@ -99,6 +160,12 @@ func (t *texts) appendFrames(dst, pieces [][]byte) [][]byte {
 			dst = t.appendSplit(dst, pieces[i+1], pieces[i+2])
 			i += 2
 			continue
+		}
+		if n, _, _ := wire.Header(b); len(b) > max(mostCopied, wire.HeaderSize+n) {
+			if made := t.run(b); made != nil {
+				dst = append(t.appendSaid(dst), made)
+				continue
+			}
 		}
 		for len(b) >= wire.HeaderSize {
 			n, kind, _ := wire.Header(b)
@@ -125,19 +192,8 @@ func (t *texts) appendSplit(dst [][]byte, body, tail []byte) [][]byte {
 }
 
 func (t *texts) appendFrame(dst [][]byte, kind wirev1.FrameType, frame []byte) [][]byte {
-	body := frame[wire.HeaderSize:]
-	if kind == wirev1.FrameType_FRAME_TYPE_MESSAGE {
-		key := unsafe.SliceData(body)
-		if made, ok := t.made[key]; ok || !hasTail(body) {
-			if !ok {
-				made = t.shared(key, func() []byte { return frame })
-			}
-			if made == nil {
-				return t.say(dst, []byte(unsayable), nil)
-			}
-			t.end = text.AppendTail(t.end[:0], 0, 0, false, nil)
-			return t.say(dst, made, t.end)
-		}
+	if made := t.whole(kind, frame); made != nil {
+		return t.say(dst, made, t.end)
 	}
 	t.work += len(frame)
 	out, err := text.AppendFrame(t.alone[:0], frame)
@@ -242,7 +298,8 @@ func (t *texts) rest(now int64) {
 		t.end, t.ids = nil, nil
 	}
 	if t.work = 0; now-t.since > keepTexts {
-		t.made, t.bytes, t.since = nil, 0, now
+		t.forget()
+		t.since = now
 	}
 }
 
