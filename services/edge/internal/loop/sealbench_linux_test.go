@@ -187,7 +187,8 @@ func BenchmarkFanOutOverTLS(b *testing.B) {
 	}
 }
 
-// What a delivery to a WebSocket costs a loop, in a binary message and as JSON, beside a native one.
+// What a delivery to a WebSocket costs a loop, in a binary message and as JSON, beside a native
+// one.
 func BenchmarkFanOutByWebSocket(b *testing.B) {
 	const conns = 128
 	for _, inFlight := range []int{1, 64} {

@@ -187,7 +187,8 @@ func (u *stranger) ended(err error) {
 	u.close()
 }
 
-// unfinished says what of an answer of HTTP, and of the WebSocket behind it, is missing; "": nothing.
+// unfinished says what of an answer of HTTP, and of the WebSocket behind it, is missing; "":
+// nothing.
 func unfinished(in []byte) string {
 	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
 	switch {

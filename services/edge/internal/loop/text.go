@@ -24,7 +24,8 @@ const (
 	mostTexts     = 1024
 	mostTextBytes = 16 << 20
 	keepTexts     = int64(time.Second)
-	// textBudget is how many bytes a flush makes JSON of, but for the last frame: about a millisecond.
+	// textBudget is how many bytes a flush makes JSON of, but for the last frame: about a
+	// millisecond.
 	textBudget = 256 << 10
 	// mostCopied is how much of a text lies side by side with others; what is longer is sent from
 	// where it lies.
@@ -151,7 +152,8 @@ func (t *texts) whole(kind wirev1.FrameType, frame []byte) []byte {
 // whole frames, or the header, the body and the tail of one.
 func (t *texts) appendFrames(dst, pieces [][]byte) [][]byte {
 	if cap(t.said)-len(t.said) < mostCopied {
-		t.said = make([]byte, 0, saidRoom) // what is in the one before is in the hands of the sender
+		// what is in the one before is in the hands of the sender
+		t.said = make([]byte, 0, saidRoom)
 	}
 	t.from = len(t.said)
 	for i := 0; i < len(pieces); i++ {

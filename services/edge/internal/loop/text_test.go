@@ -65,8 +65,8 @@ func (s *speaker) say(m string, frames int) {
 	}
 }
 
-// hear is the next text message, which must have a member of that name; what says an epoch is passed
-// over.
+// hear is the next text message, which must have a member of that name; what says an epoch is
+// passed over.
 func (s *speaker) hear(name string) map[string]any {
 	s.Helper()
 	for {
@@ -282,8 +282,8 @@ func appendText(t require, dst, frame []byte) []byte {
 
 type require interface{ Fatal(args ...any) }
 
-// However long the messages are of which JSON is made, a flush makes so much of it, and the next one
-// goes on.
+// However long the messages are of which JSON is made, a flush makes so much of it, and the next
+// one goes on.
 func TestAFlushMakesSoMuchJSON(t *testing.T) {
 	g := guard(t, handshake.Config{}, Config{})
 	var all []*speaker

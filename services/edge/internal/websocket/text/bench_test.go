@@ -11,8 +11,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
-// documents are payloads of MaxJSON bytes that are made of one thing each, to find what scanning costs at
-// its worst: that is mixed, where no branch can be foretold.
+// documents are payloads of MaxJSON bytes that are made of one thing each, to find what scanning
+// costs at its worst: that is mixed, where no branch can be foretold.
 func documents() map[string][]byte {
 	const size = MaxJSON
 	fill := func(begin, one, end string) []byte {

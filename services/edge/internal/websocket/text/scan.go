@@ -7,8 +7,8 @@ import (
 )
 
 // MaxDepth is how many objects and arrays of a payload may be open at a place. Deeper ones are
-// legal JSON, but not all parsers of clients take them. MaxJSON is how many bytes a payload may have
-// that is looked at: at its worst that takes 1.5 ms (BenchmarkIsJSON).
+// legal JSON, but not all parsers of clients take them. MaxJSON is how many bytes a payload may
+// have that is looked at: at its worst that takes 1.5 ms (BenchmarkIsJSON).
 const (
 	MaxDepth = 512
 	MaxJSON  = 256 << 10
