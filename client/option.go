@@ -72,6 +72,10 @@ func WithWhere(expr string) Option { return func(s *wirev1.Subscribe) { s.Where 
 // positions.
 func WithRankTopK(k uint32) Option { return func(s *wirev1.Subscribe) { s.RankTopK = k } }
 
+// WithoutLast begins at the head in topics that keep their last message (keep LAST in their
+// namespace), rather than with that message.
+func WithoutLast() Option { return func(s *wirev1.Subscribe) { s.SkipLast = true } }
+
 // WithWindow is the most un-ACKed messages of the subscription; by default the connection's.
 func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveWindow = n } }
 

@@ -20,6 +20,8 @@ const (
 	MaxDedupeWindow = 24 * time.Hour
 	// MaxMaxPayload leaves room for topic and headers in a frame and in a NATS message of 1 MiB.
 	MaxMaxPayload = 768 << 10
+	// MaxMaxKept bounds what the stores have to know of topics that keep a message.
+	MaxMaxKept = 10_000_000
 	// MaxPrefix leaves room for "$dead/" in front of a prefix.
 	MaxPrefix = topic.MaxLen - len(Dead+"/")
 )
@@ -72,10 +74,34 @@ func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	if _, known := pushmeshv1.ClientHistory_name[int32(p.GetClientHistory())]; !known {
 		errs = append(errs, fmt.Errorf("client_history %d is not known", p.GetClientHistory()))
 	}
+	errs = append(errs, checkKeep(ns.GetPrefix(), p))
 	for _, rule := range rules {
 		errs = append(errs, rule(ns))
 	}
 	return errors.Join(errs...)
+}
+
+// checkKeep refuses what could not be kept, or would be kept for nobody.
+func checkKeep(prefix string, p *pushmeshv1.Policy) error {
+	if _, known := pushmeshv1.Keep_name[int32(p.GetKeep())]; !known {
+		return fmt.Errorf("keep %d is not known", p.GetKeep())
+	}
+	if err := checkMost("max_kept", p.GetMaxKept(), MaxMaxKept); err != nil {
+		return err
+	}
+	switch {
+	case p.GetKeep() != pushmeshv1.Keep_KEEP_LAST && p.GetMaxKept() > 0:
+		return errors.New("max_kept is set without keep LAST")
+	case p.GetKeep() != pushmeshv1.Keep_KEEP_LAST:
+		return nil
+	case !p.GetDurable():
+		return errors.New("keep LAST needs durable: topics that are not have no log to keep a message of")
+	case strings.HasPrefix(prefix, "$"):
+		return fmt.Errorf("keep LAST: topics under %s are the mesh's own", prefix)
+	case p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE:
+		return errors.New("keep LAST does not go with client_history NONE: what is kept was published before a client subscribed")
+	}
+	return nil
 }
 
 func checkPrefix(prefix string) error {

@@ -32,6 +32,7 @@ const (
 	DefaultMaxRedeliveries = 2
 	DefaultMaxAttempts     = 16
 	DefaultMaxPayload      = 256 << 10
+	DefaultMaxKept         = 1_000_000
 )
 
 // Policy of one namespace with every default applied. It is never changed once made.
@@ -68,6 +69,10 @@ type Policy struct {
 	Rank *pushmeshv1.RankPolicy
 	// Claims is how its resources are claimed; never nil.
 	Claims *Claims
+	// KeepLast: each topic keeps its newest message beyond Retention, until one without a payload
+	// deletes it. At most MaxKept topics do.
+	KeepLast bool
+	MaxKept  int
 }
 
 // Builtin namespaces: they come with the mesh and stand wherever the store has not said otherwise.
@@ -91,6 +96,10 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 	if p != nil && p.MaxRedeliveries != nil {
 		redeliveries = p.GetMaxRedeliveries()
 	}
+	most := 0
+	if p.GetKeep() == pushmeshv1.Keep_KEEP_LAST {
+		most = int(orDefault(p.GetMaxKept(), DefaultMaxKept))
+	}
 	return &Policy{
 		Prefix:           ns.GetPrefix(),
 		Durable:          p.GetDurable(),
@@ -111,6 +120,8 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		DeliveredEvents:  p.GetDeliveredEvents() && !events.IsEvent(ns.GetPrefix()),
 		Rank:             p.GetRank(),
 		Claims:           claimsOf(ns.GetPrefix(), p.GetClaims()),
+		KeepLast:         p.GetKeep() == pushmeshv1.Keep_KEEP_LAST,
+		MaxKept:          most,
 	}
 }
 

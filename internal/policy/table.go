@@ -16,8 +16,9 @@ type Table struct {
 	byPrefix map[string]*Policy
 	fallback *Policy
 	// refused are those with a Refusal; unknown is that of the whole table.
-	refused []*Policy
-	unknown *code.Error
+	refused   []*Policy
+	unknown   *code.Error
+	keepsLast bool // some policy does
 	// barred are those with Barred, historyBarred those with HistoryBarred.
 	barred, historyBarred []*Policy
 }
@@ -43,6 +44,7 @@ func NewTable(namespaces []*pushmeshv1.Namespace, rules ...Rule) *Table {
 	t.fallback = t.byPrefix[Default]
 	for _, prefix := range slices.Sorted(maps.Keys(t.byPrefix)) {
 		p := t.byPrefix[prefix]
+		t.keepsLast = t.keepsLast || p.KeepLast
 		if p.Barred != nil {
 			t.barred = append(t.barred, p)
 		}
@@ -100,6 +102,41 @@ func (t *Table) Len() int { return len(t.byPrefix) }
 // AnyDurable reports whether a valid filter may match a topic whose policy is durable.
 func (t *Table) AnyDurable(filter string) bool {
 	return t.any(filter, func(p *Policy) bool { return p.Durable })
+}
+
+// KeepsLast reports whether topics of any namespace keep their last message.
+func (t *Table) KeepsLast() bool { return t.keepsLast }
+
+// AnyKeepLast reports whether a valid filter may match a topic that keeps its last message.
+func (t *Table) AnyKeepLast(filter string) bool {
+	return t.keepsLast && t.any(filter, func(p *Policy) bool { return p.KeepLast })
+}
+
+// Nested are the policies of the namespaces right under a prefix: those that no other one between
+// covers. Under Default these are all that stand under none.
+func (t *Table) Nested(prefix string) (nested []*Policy) {
+	for other, p := range t.byPrefix {
+		if other == prefix || other == Default || prefix != Default && !topic.Under(prefix, other) {
+			continue
+		}
+		if t.above(other) == prefix {
+			nested = append(nested, p)
+		}
+	}
+	return nested
+}
+
+// above is the namespace that covers another one's prefix.
+func (t *Table) above(prefix string) string {
+	for {
+		end := strings.LastIndexByte(prefix, '/')
+		if end < 0 {
+			return Default
+		}
+		if prefix = prefix[:end]; t.byPrefix[prefix] != nil {
+			return prefix
+		}
+	}
 }
 
 // AnyPresence reports whether a valid filter may match a topic whose policy has presence.

@@ -120,6 +120,39 @@ func mergeHeads(resps []*meshv1.HeadsResponse, named []string, limit uint32) ([]
 	return heads, nil
 }
 
+// ListKept asks every owner, and merges the first topics of their pages by name: none behind the
+// end of a page that another one follows.
+func (c *Client) ListKept(ctx context.Context, req *meshv1.StoreServiceListKeptRequest) (*meshv1.StoreServiceListKeptResponse, error) {
+	resps, err := everywhere(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceListKeptResponse, error) {
+		return stub.ListKept(ctx, req)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, end := &meshv1.StoreServiceListKeptResponse{}, ""
+	for _, resp := range resps {
+		out.Topics = append(out.Topics, resp.GetTopics()...)
+		if n := len(resp.GetTopics()); resp.GetMore() && n > 0 {
+			if last := resp.GetTopics()[n-1].GetTopic(); end == "" || last < end {
+				end = last
+			}
+		}
+	}
+	// of a topic whose shard has moved meanwhile, what is newer
+	slices.SortFunc(out.GetTopics(), func(a, b *meshv1.Head) int {
+		return cmp.Or(strings.Compare(a.GetTopic(), b.GetTopic()), -cmp.Compare(a.GetEpoch(), b.GetEpoch()), -cmp.Compare(a.GetHead(), b.GetHead()))
+	})
+	out.Topics = slices.CompactFunc(out.GetTopics(), func(a, b *meshv1.Head) bool { return a.GetTopic() == b.GetTopic() })
+	if end != "" {
+		n, _ := slices.BinarySearchFunc(out.GetTopics(), end+"\x00", func(h *meshv1.Head, name string) int { return strings.Compare(h.GetTopic(), name) })
+		out.Topics, out.More = out.GetTopics()[:n], true
+	}
+	if most := int(req.GetLimit()); most > 0 && len(out.GetTopics()) > most {
+		out.Topics, out.More = out.GetTopics()[:most], true
+	}
+	return out, nil
+}
+
 // sessionsPerPage is what limit 0 means: merging needs the same limit everywhere.
 const sessionsPerPage = 100
 

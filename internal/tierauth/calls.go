@@ -28,6 +28,7 @@ var callers = map[string][]Tier{
 	meshv1.StoreService_Append_FullMethodName:             routers,
 	meshv1.StoreService_ReadLog_FullMethodName:            both,
 	meshv1.StoreService_Heads_FullMethodName:              both,
+	meshv1.StoreService_ListKept_FullMethodName:           routers,
 	meshv1.StoreService_AttachSession_FullMethodName:      both,
 	meshv1.StoreService_RenewLeases_FullMethodName:        edges,
 	meshv1.StoreService_WriteCursors_FullMethodName:       edges,

@@ -52,6 +52,7 @@ type front struct {
 	presence  *api.Presence
 	rank      *api.Rank
 	letters   *api.DeadLetter
+	kept      *api.Kept
 	mesh      *api.Mesh
 	subscribe *subscribe.Service
 	claims    *claims.Service
@@ -113,6 +114,7 @@ func (f *front) register(r grpc.ServiceRegistrar) {
 	pushmeshv1.RegisterPresenceServiceServer(r, f.presence)
 	pushmeshv1.RegisterRankServiceServer(r, f.rank)
 	pushmeshv1.RegisterDeadLetterServiceServer(r, f.letters)
+	pushmeshv1.RegisterKeptServiceServer(r, f.kept)
 	pushmeshv1.RegisterMeshServiceServer(r, f.mesh)
 	pushmeshv1.RegisterSubscribeServiceServer(r, f.subscribe)
 	pushmeshv1.RegisterClaimServiceServer(r, f.claims)

@@ -74,7 +74,7 @@ func (x InspectedDatabase_Pooler) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InspectedDatabase_Pooler.Descriptor instead.
 func (InspectedDatabase_Pooler) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{60, 0}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{62, 0}
 }
 
 type OwnersRequest struct {
@@ -915,11 +915,13 @@ func (x *HeadsResponse) GetShards() []byte {
 }
 
 type Head struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Epoch         uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Head          uint64                 `protobuf:"varint,3,opt,name=head,proto3" json:"head,omitempty"`
-	Oldest        uint64                 `protobuf:"varint,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Topic  string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Epoch  uint64                 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Head   uint64                 `protobuf:"varint,3,opt,name=head,proto3" json:"head,omitempty"`
+	Oldest uint64                 `protobuf:"varint,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	// Seq of the message that the topic keeps, which is its newest one; 0: it keeps none.
+	Kept          uint64 `protobuf:"varint,5,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,6 +984,130 @@ func (x *Head) GetOldest() uint64 {
 	return 0
 }
 
+func (x *Head) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+type StoreServiceListKeptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Filters, of which a topic matches one; none: all topics.
+	Filters []string `protobuf:"bytes,1,rep,name=filters,proto3" json:"filters,omitempty"`
+	// Only topics behind this one.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// Of one page; 0, or too many: 1,000.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListKeptRequest) Reset() {
+	*x = StoreServiceListKeptRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListKeptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListKeptRequest) ProtoMessage() {}
+
+func (x *StoreServiceListKeptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListKeptRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceListKeptRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StoreServiceListKeptRequest) GetFilters() []string {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+func (x *StoreServiceListKeptRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *StoreServiceListKeptRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type StoreServiceListKeptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names in ascending order of bytes. Head, oldest and kept are set.
+	Topics []*Head `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// There are more.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceListKeptResponse) Reset() {
+	*x = StoreServiceListKeptResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceListKeptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceListKeptResponse) ProtoMessage() {}
+
+func (x *StoreServiceListKeptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceListKeptResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceListKeptResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StoreServiceListKeptResponse) GetTopics() []*Head {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *StoreServiceListKeptResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type AttachSessionRequest struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	User         string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
@@ -1004,7 +1130,7 @@ type AttachSessionRequest struct {
 
 func (x *AttachSessionRequest) Reset() {
 	*x = AttachSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1142,7 @@ func (x *AttachSessionRequest) String() string {
 func (*AttachSessionRequest) ProtoMessage() {}
 
 func (x *AttachSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[12]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1155,7 @@ func (x *AttachSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSessionRequest.ProtoReflect.Descriptor instead.
 func (*AttachSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttachSessionRequest) GetUser() string {
@@ -1106,7 +1232,7 @@ type AttachSessionResponse struct {
 
 func (x *AttachSessionResponse) Reset() {
 	*x = AttachSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1244,7 @@ func (x *AttachSessionResponse) String() string {
 func (*AttachSessionResponse) ProtoMessage() {}
 
 func (x *AttachSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[13]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1257,7 @@ func (x *AttachSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSessionResponse.ProtoReflect.Descriptor instead.
 func (*AttachSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AttachSessionResponse) GetGeneration() uint64 {
@@ -1187,7 +1313,7 @@ type RenewLeasesRequest struct {
 
 func (x *RenewLeasesRequest) Reset() {
 	*x = RenewLeasesRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1325,7 @@ func (x *RenewLeasesRequest) String() string {
 func (*RenewLeasesRequest) ProtoMessage() {}
 
 func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[14]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1338,7 @@ func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewLeasesRequest) GetEdgeId() string {
@@ -1246,7 +1372,7 @@ type RenewLeasesResponse struct {
 
 func (x *RenewLeasesResponse) Reset() {
 	*x = RenewLeasesResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1384,7 @@ func (x *RenewLeasesResponse) String() string {
 func (*RenewLeasesResponse) ProtoMessage() {}
 
 func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[15]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1397,7 @@ func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenewLeasesResponse) GetCodes() []wirev1.Code {
@@ -1299,7 +1425,7 @@ type SessionCursor struct {
 
 func (x *SessionCursor) Reset() {
 	*x = SessionCursor{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1437,7 @@ func (x *SessionCursor) String() string {
 func (*SessionCursor) ProtoMessage() {}
 
 func (x *SessionCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[16]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1450,7 @@ func (x *SessionCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionCursor.ProtoReflect.Descriptor instead.
 func (*SessionCursor) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionCursor) GetTopic() string {
@@ -1371,7 +1497,7 @@ type WriteCursorsRequest struct {
 
 func (x *WriteCursorsRequest) Reset() {
 	*x = WriteCursorsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1509,7 @@ func (x *WriteCursorsRequest) String() string {
 func (*WriteCursorsRequest) ProtoMessage() {}
 
 func (x *WriteCursorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[17]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1522,7 @@ func (x *WriteCursorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteCursorsRequest.ProtoReflect.Descriptor instead.
 func (*WriteCursorsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WriteCursorsRequest) GetWrites() []*SessionWrite {
@@ -1427,7 +1553,7 @@ type SessionWrite struct {
 
 func (x *SessionWrite) Reset() {
 	*x = SessionWrite{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1565,7 @@ func (x *SessionWrite) String() string {
 func (*SessionWrite) ProtoMessage() {}
 
 func (x *SessionWrite) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[18]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1578,7 @@ func (x *SessionWrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWrite.ProtoReflect.Descriptor instead.
 func (*SessionWrite) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SessionWrite) GetUser() string {
@@ -1538,7 +1664,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1676,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[19]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1689,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeadLetter) GetId() uint64 {
@@ -1646,7 +1772,7 @@ type WriteCursorsResponse struct {
 
 func (x *WriteCursorsResponse) Reset() {
 	*x = WriteCursorsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1784,7 @@ func (x *WriteCursorsResponse) String() string {
 func (*WriteCursorsResponse) ProtoMessage() {}
 
 func (x *WriteCursorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1797,7 @@ func (x *WriteCursorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteCursorsResponse.ProtoReflect.Descriptor instead.
 func (*WriteCursorsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WriteCursorsResponse) GetCodes() []wirev1.Code {
@@ -1694,7 +1820,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1832,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1845,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListSessionsRequest) GetUser() string {
@@ -1760,7 +1886,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1898,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1911,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*pushmeshv1.Session {
@@ -1812,7 +1938,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1950,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1963,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSessionRequest) GetUser() string {
@@ -1864,7 +1990,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +2002,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +2015,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSessionResponse) GetSession() *pushmeshv1.Session {
@@ -1909,7 +2035,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2047,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2060,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteSessionRequest) GetUser() string {
@@ -1962,7 +2088,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2100,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2113,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteSessionResponse) GetEdge() string {
@@ -2018,7 +2144,7 @@ type AdoptSessionRequest struct {
 
 func (x *AdoptSessionRequest) Reset() {
 	*x = AdoptSessionRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2156,7 @@ func (x *AdoptSessionRequest) String() string {
 func (*AdoptSessionRequest) ProtoMessage() {}
 
 func (x *AdoptSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2169,7 @@ func (x *AdoptSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptSessionRequest.ProtoReflect.Descriptor instead.
 func (*AdoptSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AdoptSessionRequest) GetUser() string {
@@ -2094,7 +2220,7 @@ type AdoptSessionResponse struct {
 
 func (x *AdoptSessionResponse) Reset() {
 	*x = AdoptSessionResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2232,7 @@ func (x *AdoptSessionResponse) String() string {
 func (*AdoptSessionResponse) ProtoMessage() {}
 
 func (x *AdoptSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2245,7 @@ func (x *AdoptSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptSessionResponse.ProtoReflect.Descriptor instead.
 func (*AdoptSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AdoptSessionResponse) GetEdge() string {
@@ -2152,7 +2278,7 @@ type PutNamespaceRequest struct {
 
 func (x *PutNamespaceRequest) Reset() {
 	*x = PutNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2290,7 @@ func (x *PutNamespaceRequest) String() string {
 func (*PutNamespaceRequest) ProtoMessage() {}
 
 func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2303,7 @@ func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*PutNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PutNamespaceRequest) GetNamespace() *pushmeshv1.Namespace {
@@ -2196,7 +2322,7 @@ type PutNamespaceResponse struct {
 
 func (x *PutNamespaceResponse) Reset() {
 	*x = PutNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2334,7 @@ func (x *PutNamespaceResponse) String() string {
 func (*PutNamespaceResponse) ProtoMessage() {}
 
 func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2347,7 @@ func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*PutNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PutNamespaceResponse) GetNamespace() *pushmeshv1.Namespace {
@@ -2241,7 +2367,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2379,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2392,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNamespacesRequest) GetHaveVersion() uint64 {
@@ -2286,7 +2412,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2424,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2437,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListNamespacesResponse) GetVersion() uint64 {
@@ -2337,7 +2463,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2475,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2488,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteNamespaceRequest) GetPrefix() string {
@@ -2380,7 +2506,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2518,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2531,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
 }
 
 type StoreServiceRevokeRequest struct {
@@ -2418,7 +2544,7 @@ type StoreServiceRevokeRequest struct {
 
 func (x *StoreServiceRevokeRequest) Reset() {
 	*x = StoreServiceRevokeRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2556,7 @@ func (x *StoreServiceRevokeRequest) String() string {
 func (*StoreServiceRevokeRequest) ProtoMessage() {}
 
 func (x *StoreServiceRevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2569,7 @@ func (x *StoreServiceRevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRevokeRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceRevokeRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreServiceRevokeRequest) GetRevocation() *pushmeshv1.Revocation {
@@ -2462,7 +2588,7 @@ type StoreServiceRevokeResponse struct {
 
 func (x *StoreServiceRevokeResponse) Reset() {
 	*x = StoreServiceRevokeResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2600,7 @@ func (x *StoreServiceRevokeResponse) String() string {
 func (*StoreServiceRevokeResponse) ProtoMessage() {}
 
 func (x *StoreServiceRevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2613,7 @@ func (x *StoreServiceRevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRevokeResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceRevokeResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StoreServiceRevokeResponse) GetRevocation() *pushmeshv1.Revocation {
@@ -2509,7 +2635,7 @@ type StoreServiceListRevocationsRequest struct {
 
 func (x *StoreServiceListRevocationsRequest) Reset() {
 	*x = StoreServiceListRevocationsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2647,7 @@ func (x *StoreServiceListRevocationsRequest) String() string {
 func (*StoreServiceListRevocationsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListRevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2660,7 @@ func (x *StoreServiceListRevocationsRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceListRevocationsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StoreServiceListRevocationsRequest) GetHaveVersion() uint64 {
@@ -2569,7 +2695,7 @@ type StoreServiceListRevocationsResponse struct {
 
 func (x *StoreServiceListRevocationsResponse) Reset() {
 	*x = StoreServiceListRevocationsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2707,7 @@ func (x *StoreServiceListRevocationsResponse) String() string {
 func (*StoreServiceListRevocationsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListRevocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2720,7 @@ func (x *StoreServiceListRevocationsResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceListRevocationsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListRevocationsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreServiceListRevocationsResponse) GetVersion() uint64 {
@@ -2642,7 +2768,7 @@ type StoreServiceRestoreRequest struct {
 
 func (x *StoreServiceRestoreRequest) Reset() {
 	*x = StoreServiceRestoreRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2780,7 @@ func (x *StoreServiceRestoreRequest) String() string {
 func (*StoreServiceRestoreRequest) ProtoMessage() {}
 
 func (x *StoreServiceRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2793,7 @@ func (x *StoreServiceRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRestoreRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreServiceRestoreRequest) GetRevocation() *pushmeshv1.Revocation {
@@ -2685,7 +2811,7 @@ type StoreServiceRestoreResponse struct {
 
 func (x *StoreServiceRestoreResponse) Reset() {
 	*x = StoreServiceRestoreResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2823,7 @@ func (x *StoreServiceRestoreResponse) String() string {
 func (*StoreServiceRestoreResponse) ProtoMessage() {}
 
 func (x *StoreServiceRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2836,7 @@ func (x *StoreServiceRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceRestoreResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{40}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
 }
 
 // TeamEntry is a team, or a user's membership in one.
@@ -2731,7 +2857,7 @@ type TeamEntry struct {
 
 func (x *TeamEntry) Reset() {
 	*x = TeamEntry{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2869,7 @@ func (x *TeamEntry) String() string {
 func (*TeamEntry) ProtoMessage() {}
 
 func (x *TeamEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2882,7 @@ func (x *TeamEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TeamEntry.ProtoReflect.Descriptor instead.
 func (*TeamEntry) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{41}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TeamEntry) GetTeam() *pushmeshv1.Team {
@@ -2803,7 +2929,7 @@ type StoreServicePutTeamRequest struct {
 
 func (x *StoreServicePutTeamRequest) Reset() {
 	*x = StoreServicePutTeamRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2941,7 @@ func (x *StoreServicePutTeamRequest) String() string {
 func (*StoreServicePutTeamRequest) ProtoMessage() {}
 
 func (x *StoreServicePutTeamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2954,7 @@ func (x *StoreServicePutTeamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutTeamRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutTeamRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreServicePutTeamRequest) GetTeam() *pushmeshv1.Team {
@@ -2849,7 +2975,7 @@ type StoreServicePutTeamResponse struct {
 
 func (x *StoreServicePutTeamResponse) Reset() {
 	*x = StoreServicePutTeamResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2987,7 @@ func (x *StoreServicePutTeamResponse) String() string {
 func (*StoreServicePutTeamResponse) ProtoMessage() {}
 
 func (x *StoreServicePutTeamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3000,7 @@ func (x *StoreServicePutTeamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutTeamResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutTeamResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreServicePutTeamResponse) GetVersion() uint64 {
@@ -2900,7 +3026,7 @@ type StoreServiceDeleteTeamRequest struct {
 
 func (x *StoreServiceDeleteTeamRequest) Reset() {
 	*x = StoreServiceDeleteTeamRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3038,7 @@ func (x *StoreServiceDeleteTeamRequest) String() string {
 func (*StoreServiceDeleteTeamRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteTeamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3051,7 @@ func (x *StoreServiceDeleteTeamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteTeamRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteTeamRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{44}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreServiceDeleteTeamRequest) GetName() string {
@@ -2945,7 +3071,7 @@ type StoreServiceDeleteTeamResponse struct {
 
 func (x *StoreServiceDeleteTeamResponse) Reset() {
 	*x = StoreServiceDeleteTeamResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3083,7 @@ func (x *StoreServiceDeleteTeamResponse) String() string {
 func (*StoreServiceDeleteTeamResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteTeamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[45]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3096,7 @@ func (x *StoreServiceDeleteTeamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteTeamResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteTeamResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{45}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreServiceDeleteTeamResponse) GetBefore() *pushmeshv1.Team {
@@ -2992,7 +3118,7 @@ type StoreServiceChangeMembersRequest struct {
 
 func (x *StoreServiceChangeMembersRequest) Reset() {
 	*x = StoreServiceChangeMembersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3130,7 @@ func (x *StoreServiceChangeMembersRequest) String() string {
 func (*StoreServiceChangeMembersRequest) ProtoMessage() {}
 
 func (x *StoreServiceChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[46]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3143,7 @@ func (x *StoreServiceChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{46}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StoreServiceChangeMembersRequest) GetTeam() string {
@@ -3051,7 +3177,7 @@ type StoreServiceChangeMembersResponse struct {
 
 func (x *StoreServiceChangeMembersResponse) Reset() {
 	*x = StoreServiceChangeMembersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3189,7 @@ func (x *StoreServiceChangeMembersResponse) String() string {
 func (*StoreServiceChangeMembersResponse) ProtoMessage() {}
 
 func (x *StoreServiceChangeMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3202,7 @@ func (x *StoreServiceChangeMembersResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use StoreServiceChangeMembersResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceChangeMembersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{47}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StoreServiceChangeMembersResponse) GetChanged() uint32 {
@@ -3101,7 +3227,7 @@ type StoreServiceFindTeamsRequest struct {
 
 func (x *StoreServiceFindTeamsRequest) Reset() {
 	*x = StoreServiceFindTeamsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3239,7 @@ func (x *StoreServiceFindTeamsRequest) String() string {
 func (*StoreServiceFindTeamsRequest) ProtoMessage() {}
 
 func (x *StoreServiceFindTeamsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3252,7 @@ func (x *StoreServiceFindTeamsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceFindTeamsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceFindTeamsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{48}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StoreServiceFindTeamsRequest) GetTeam() string {
@@ -3168,7 +3294,7 @@ type StoreServiceFindTeamsResponse struct {
 
 func (x *StoreServiceFindTeamsResponse) Reset() {
 	*x = StoreServiceFindTeamsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3306,7 @@ func (x *StoreServiceFindTeamsResponse) String() string {
 func (*StoreServiceFindTeamsResponse) ProtoMessage() {}
 
 func (x *StoreServiceFindTeamsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[49]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3319,7 @@ func (x *StoreServiceFindTeamsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceFindTeamsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceFindTeamsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{49}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StoreServiceFindTeamsResponse) GetEntries() []*TeamEntry {
@@ -3224,7 +3350,7 @@ type StoreServiceFollowTeamsRequest struct {
 
 func (x *StoreServiceFollowTeamsRequest) Reset() {
 	*x = StoreServiceFollowTeamsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3362,7 @@ func (x *StoreServiceFollowTeamsRequest) String() string {
 func (*StoreServiceFollowTeamsRequest) ProtoMessage() {}
 
 func (x *StoreServiceFollowTeamsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3375,7 @@ func (x *StoreServiceFollowTeamsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceFollowTeamsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceFollowTeamsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{50}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StoreServiceFollowTeamsRequest) GetHaveVersion() uint64 {
@@ -3291,7 +3417,7 @@ type StoreServiceFollowTeamsResponse struct {
 
 func (x *StoreServiceFollowTeamsResponse) Reset() {
 	*x = StoreServiceFollowTeamsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3429,7 @@ func (x *StoreServiceFollowTeamsResponse) String() string {
 func (*StoreServiceFollowTeamsResponse) ProtoMessage() {}
 
 func (x *StoreServiceFollowTeamsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3442,7 @@ func (x *StoreServiceFollowTeamsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceFollowTeamsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceFollowTeamsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{51}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StoreServiceFollowTeamsResponse) GetVersion() uint64 {
@@ -3368,7 +3494,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3506,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[52]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3519,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{52}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListDeadLettersRequest) GetFilter() string {
@@ -3433,7 +3559,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3571,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3584,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{53}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -3477,7 +3603,7 @@ type DiscardDeadLettersRequest struct {
 
 func (x *DiscardDeadLettersRequest) Reset() {
 	*x = DiscardDeadLettersRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3615,7 @@ func (x *DiscardDeadLettersRequest) String() string {
 func (*DiscardDeadLettersRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[54]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3628,7 @@ func (x *DiscardDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{54}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DiscardDeadLettersRequest) GetIds() []uint64 {
@@ -3521,7 +3647,7 @@ type DiscardDeadLettersResponse struct {
 
 func (x *DiscardDeadLettersResponse) Reset() {
 	*x = DiscardDeadLettersResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3659,7 @@ func (x *DiscardDeadLettersResponse) String() string {
 func (*DiscardDeadLettersResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[55]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3672,7 @@ func (x *DiscardDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{55}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DiscardDeadLettersResponse) GetDiscarded() uint32 {
@@ -3568,7 +3694,7 @@ type StoreServiceCancelScheduledRequest struct {
 
 func (x *StoreServiceCancelScheduledRequest) Reset() {
 	*x = StoreServiceCancelScheduledRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3706,7 @@ func (x *StoreServiceCancelScheduledRequest) String() string {
 func (*StoreServiceCancelScheduledRequest) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[56]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3719,7 @@ func (x *StoreServiceCancelScheduledRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use StoreServiceCancelScheduledRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{56}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StoreServiceCancelScheduledRequest) GetMessageId() []byte {
@@ -3631,7 +3757,7 @@ type StoreServiceCancelScheduledResponse struct {
 
 func (x *StoreServiceCancelScheduledResponse) Reset() {
 	*x = StoreServiceCancelScheduledResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3769,7 @@ func (x *StoreServiceCancelScheduledResponse) String() string {
 func (*StoreServiceCancelScheduledResponse) ProtoMessage() {}
 
 func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[57]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3782,7 @@ func (x *StoreServiceCancelScheduledResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StoreServiceCancelScheduledResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceCancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{57}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StoreServiceCancelScheduledResponse) GetCode() wirev1.Code {
@@ -3688,7 +3814,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3826,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[58]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3839,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{58}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{60}
 }
 
 type InspectResponse struct {
@@ -3725,7 +3851,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3863,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[59]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3876,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{59}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *InspectResponse) GetDatabases() []*InspectedDatabase {
@@ -3785,7 +3911,7 @@ type InspectedDatabase struct {
 
 func (x *InspectedDatabase) Reset() {
 	*x = InspectedDatabase{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3923,7 @@ func (x *InspectedDatabase) String() string {
 func (*InspectedDatabase) ProtoMessage() {}
 
 func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[60]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +3936,7 @@ func (x *InspectedDatabase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectedDatabase.ProtoReflect.Descriptor instead.
 func (*InspectedDatabase) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{60}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *InspectedDatabase) GetName() string {
@@ -3888,7 +4014,7 @@ type StoreServicePutModelRequest struct {
 
 func (x *StoreServicePutModelRequest) Reset() {
 	*x = StoreServicePutModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4026,7 @@ func (x *StoreServicePutModelRequest) String() string {
 func (*StoreServicePutModelRequest) ProtoMessage() {}
 
 func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[61]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4039,7 @@ func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{61}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
@@ -3939,7 +4065,7 @@ type StoreServicePutModelResponse struct {
 
 func (x *StoreServicePutModelResponse) Reset() {
 	*x = StoreServicePutModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4077,7 @@ func (x *StoreServicePutModelResponse) String() string {
 func (*StoreServicePutModelResponse) ProtoMessage() {}
 
 func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[62]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4090,7 @@ func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{62}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
@@ -3984,7 +4110,7 @@ type StoreServiceListModelsRequest struct {
 
 func (x *StoreServiceListModelsRequest) Reset() {
 	*x = StoreServiceListModelsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4122,7 @@ func (x *StoreServiceListModelsRequest) String() string {
 func (*StoreServiceListModelsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4135,7 @@ func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{63}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
@@ -4030,7 +4156,7 @@ type StoreServiceListModelsResponse struct {
 
 func (x *StoreServiceListModelsResponse) Reset() {
 	*x = StoreServiceListModelsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4168,7 @@ func (x *StoreServiceListModelsResponse) String() string {
 func (*StoreServiceListModelsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4181,7 @@ func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{64}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
@@ -4082,7 +4208,7 @@ type StoreServiceReadModelRequest struct {
 
 func (x *StoreServiceReadModelRequest) Reset() {
 	*x = StoreServiceReadModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4094,7 +4220,7 @@ func (x *StoreServiceReadModelRequest) String() string {
 func (*StoreServiceReadModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4107,7 +4233,7 @@ func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{65}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StoreServiceReadModelRequest) GetName() string {
@@ -4135,7 +4261,7 @@ type StoreServiceReadModelResponse struct {
 
 func (x *StoreServiceReadModelResponse) Reset() {
 	*x = StoreServiceReadModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4273,7 @@ func (x *StoreServiceReadModelResponse) String() string {
 func (*StoreServiceReadModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4286,7 @@ func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{66}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
@@ -4187,7 +4313,7 @@ type StoreServiceDeleteModelRequest struct {
 
 func (x *StoreServiceDeleteModelRequest) Reset() {
 	*x = StoreServiceDeleteModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4325,7 @@ func (x *StoreServiceDeleteModelRequest) String() string {
 func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4338,7 @@ func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{67}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StoreServiceDeleteModelRequest) GetName() string {
@@ -4237,7 +4363,7 @@ type StoreServiceDeleteModelResponse struct {
 
 func (x *StoreServiceDeleteModelResponse) Reset() {
 	*x = StoreServiceDeleteModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4375,7 @@ func (x *StoreServiceDeleteModelResponse) String() string {
 func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4262,7 +4388,7 @@ func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{68}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{70}
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -4278,7 +4404,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4416,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +4471,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4357,7 +4483,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4370,7 +4496,7 @@ func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeasesRequest_Lease.ProtoReflect.Descriptor instead.
 func (*RenewLeasesRequest_Lease) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{14, 0}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *RenewLeasesRequest_Lease) GetUser() string {
@@ -4477,12 +4603,20 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"Y\n" +
 	"\rHeadsResponse\x120\n" +
 	"\x05heads\x18\x01 \x03(\v2\x1a.pushmesh.internal.v1.HeadR\x05heads\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\fR\x06shards\"^\n" +
+	"\x06shards\x18\x02 \x01(\fR\x06shards\"r\n" +
 	"\x04Head\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\x04R\x04head\x12\x16\n" +
-	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\"\xd8\x01\n" +
+	"\x06oldest\x18\x04 \x01(\x04R\x06oldest\x12\x12\n" +
+	"\x04kept\x18\x05 \x01(\x04R\x04kept\"c\n" +
+	"\x1bStoreServiceListKeptRequest\x12\x18\n" +
+	"\afilters\x18\x01 \x03(\tR\afilters\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"f\n" +
+	"\x1cStoreServiceListKeptResponse\x122\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1a.pushmesh.internal.v1.HeadR\x06topics\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xd8\x01\n" +
 	"\x14AttachSessionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -4723,12 +4857,13 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\xd4\x1b\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xc7\x1c\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
 	"\aReadLog\x12$.pushmesh.internal.v1.ReadLogRequest\x1a%.pushmesh.internal.v1.ReadLogResponse0\x01\x12P\n" +
-	"\x05Heads\x12\".pushmesh.internal.v1.HeadsRequest\x1a#.pushmesh.internal.v1.HeadsResponse\x12h\n" +
+	"\x05Heads\x12\".pushmesh.internal.v1.HeadsRequest\x1a#.pushmesh.internal.v1.HeadsResponse\x12q\n" +
+	"\bListKept\x121.pushmesh.internal.v1.StoreServiceListKeptRequest\x1a2.pushmesh.internal.v1.StoreServiceListKeptResponse\x12h\n" +
 	"\rAttachSession\x12*.pushmesh.internal.v1.AttachSessionRequest\x1a+.pushmesh.internal.v1.AttachSessionResponse\x12b\n" +
 	"\vRenewLeases\x12(.pushmesh.internal.v1.RenewLeasesRequest\x1a).pushmesh.internal.v1.RenewLeasesResponse\x12e\n" +
 	"\fWriteCursors\x12).pushmesh.internal.v1.WriteCursorsRequest\x1a*.pushmesh.internal.v1.WriteCursorsResponse\x12e\n" +
@@ -4775,7 +4910,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -4790,187 +4925,192 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*HeadsRequest)(nil),                        // 10: pushmesh.internal.v1.HeadsRequest
 	(*HeadsResponse)(nil),                       // 11: pushmesh.internal.v1.HeadsResponse
 	(*Head)(nil),                                // 12: pushmesh.internal.v1.Head
-	(*AttachSessionRequest)(nil),                // 13: pushmesh.internal.v1.AttachSessionRequest
-	(*AttachSessionResponse)(nil),               // 14: pushmesh.internal.v1.AttachSessionResponse
-	(*RenewLeasesRequest)(nil),                  // 15: pushmesh.internal.v1.RenewLeasesRequest
-	(*RenewLeasesResponse)(nil),                 // 16: pushmesh.internal.v1.RenewLeasesResponse
-	(*SessionCursor)(nil),                       // 17: pushmesh.internal.v1.SessionCursor
-	(*WriteCursorsRequest)(nil),                 // 18: pushmesh.internal.v1.WriteCursorsRequest
-	(*SessionWrite)(nil),                        // 19: pushmesh.internal.v1.SessionWrite
-	(*DeadLetter)(nil),                          // 20: pushmesh.internal.v1.DeadLetter
-	(*WriteCursorsResponse)(nil),                // 21: pushmesh.internal.v1.WriteCursorsResponse
-	(*ListSessionsRequest)(nil),                 // 22: pushmesh.internal.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),                // 23: pushmesh.internal.v1.ListSessionsResponse
-	(*GetSessionRequest)(nil),                   // 24: pushmesh.internal.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),                  // 25: pushmesh.internal.v1.GetSessionResponse
-	(*DeleteSessionRequest)(nil),                // 26: pushmesh.internal.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),               // 27: pushmesh.internal.v1.DeleteSessionResponse
-	(*AdoptSessionRequest)(nil),                 // 28: pushmesh.internal.v1.AdoptSessionRequest
-	(*AdoptSessionResponse)(nil),                // 29: pushmesh.internal.v1.AdoptSessionResponse
-	(*PutNamespaceRequest)(nil),                 // 30: pushmesh.internal.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),                // 31: pushmesh.internal.v1.PutNamespaceResponse
-	(*ListNamespacesRequest)(nil),               // 32: pushmesh.internal.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),              // 33: pushmesh.internal.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),              // 34: pushmesh.internal.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),             // 35: pushmesh.internal.v1.DeleteNamespaceResponse
-	(*StoreServiceRevokeRequest)(nil),           // 36: pushmesh.internal.v1.StoreServiceRevokeRequest
-	(*StoreServiceRevokeResponse)(nil),          // 37: pushmesh.internal.v1.StoreServiceRevokeResponse
-	(*StoreServiceListRevocationsRequest)(nil),  // 38: pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	(*StoreServiceListRevocationsResponse)(nil), // 39: pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	(*StoreServiceRestoreRequest)(nil),          // 40: pushmesh.internal.v1.StoreServiceRestoreRequest
-	(*StoreServiceRestoreResponse)(nil),         // 41: pushmesh.internal.v1.StoreServiceRestoreResponse
-	(*TeamEntry)(nil),                           // 42: pushmesh.internal.v1.TeamEntry
-	(*StoreServicePutTeamRequest)(nil),          // 43: pushmesh.internal.v1.StoreServicePutTeamRequest
-	(*StoreServicePutTeamResponse)(nil),         // 44: pushmesh.internal.v1.StoreServicePutTeamResponse
-	(*StoreServiceDeleteTeamRequest)(nil),       // 45: pushmesh.internal.v1.StoreServiceDeleteTeamRequest
-	(*StoreServiceDeleteTeamResponse)(nil),      // 46: pushmesh.internal.v1.StoreServiceDeleteTeamResponse
-	(*StoreServiceChangeMembersRequest)(nil),    // 47: pushmesh.internal.v1.StoreServiceChangeMembersRequest
-	(*StoreServiceChangeMembersResponse)(nil),   // 48: pushmesh.internal.v1.StoreServiceChangeMembersResponse
-	(*StoreServiceFindTeamsRequest)(nil),        // 49: pushmesh.internal.v1.StoreServiceFindTeamsRequest
-	(*StoreServiceFindTeamsResponse)(nil),       // 50: pushmesh.internal.v1.StoreServiceFindTeamsResponse
-	(*StoreServiceFollowTeamsRequest)(nil),      // 51: pushmesh.internal.v1.StoreServiceFollowTeamsRequest
-	(*StoreServiceFollowTeamsResponse)(nil),     // 52: pushmesh.internal.v1.StoreServiceFollowTeamsResponse
-	(*ListDeadLettersRequest)(nil),              // 53: pushmesh.internal.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),             // 54: pushmesh.internal.v1.ListDeadLettersResponse
-	(*DiscardDeadLettersRequest)(nil),           // 55: pushmesh.internal.v1.DiscardDeadLettersRequest
-	(*DiscardDeadLettersResponse)(nil),          // 56: pushmesh.internal.v1.DiscardDeadLettersResponse
-	(*StoreServiceCancelScheduledRequest)(nil),  // 57: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	(*StoreServiceCancelScheduledResponse)(nil), // 58: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	(*InspectRequest)(nil),                      // 59: pushmesh.internal.v1.InspectRequest
-	(*InspectResponse)(nil),                     // 60: pushmesh.internal.v1.InspectResponse
-	(*InspectedDatabase)(nil),                   // 61: pushmesh.internal.v1.InspectedDatabase
-	(*StoreServicePutModelRequest)(nil),         // 62: pushmesh.internal.v1.StoreServicePutModelRequest
-	(*StoreServicePutModelResponse)(nil),        // 63: pushmesh.internal.v1.StoreServicePutModelResponse
-	(*StoreServiceListModelsRequest)(nil),       // 64: pushmesh.internal.v1.StoreServiceListModelsRequest
-	(*StoreServiceListModelsResponse)(nil),      // 65: pushmesh.internal.v1.StoreServiceListModelsResponse
-	(*StoreServiceReadModelRequest)(nil),        // 66: pushmesh.internal.v1.StoreServiceReadModelRequest
-	(*StoreServiceReadModelResponse)(nil),       // 67: pushmesh.internal.v1.StoreServiceReadModelResponse
-	(*StoreServiceDeleteModelRequest)(nil),      // 68: pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	(*StoreServiceDeleteModelResponse)(nil),     // 69: pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	(*OwnersResponse_Range)(nil),                // 70: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 71: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 72: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 73: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 74: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 75: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 76: pushmesh.v1.Namespace
-	(*pushmeshv1.Revocation)(nil),               // 77: pushmesh.v1.Revocation
-	(*pushmeshv1.Team)(nil),                     // 78: pushmesh.v1.Team
-	(*pushmeshv1.Model)(nil),                    // 79: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 80: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 81: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 82: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 83: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*StoreServiceListKeptRequest)(nil),         // 13: pushmesh.internal.v1.StoreServiceListKeptRequest
+	(*StoreServiceListKeptResponse)(nil),        // 14: pushmesh.internal.v1.StoreServiceListKeptResponse
+	(*AttachSessionRequest)(nil),                // 15: pushmesh.internal.v1.AttachSessionRequest
+	(*AttachSessionResponse)(nil),               // 16: pushmesh.internal.v1.AttachSessionResponse
+	(*RenewLeasesRequest)(nil),                  // 17: pushmesh.internal.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),                 // 18: pushmesh.internal.v1.RenewLeasesResponse
+	(*SessionCursor)(nil),                       // 19: pushmesh.internal.v1.SessionCursor
+	(*WriteCursorsRequest)(nil),                 // 20: pushmesh.internal.v1.WriteCursorsRequest
+	(*SessionWrite)(nil),                        // 21: pushmesh.internal.v1.SessionWrite
+	(*DeadLetter)(nil),                          // 22: pushmesh.internal.v1.DeadLetter
+	(*WriteCursorsResponse)(nil),                // 23: pushmesh.internal.v1.WriteCursorsResponse
+	(*ListSessionsRequest)(nil),                 // 24: pushmesh.internal.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),                // 25: pushmesh.internal.v1.ListSessionsResponse
+	(*GetSessionRequest)(nil),                   // 26: pushmesh.internal.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),                  // 27: pushmesh.internal.v1.GetSessionResponse
+	(*DeleteSessionRequest)(nil),                // 28: pushmesh.internal.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),               // 29: pushmesh.internal.v1.DeleteSessionResponse
+	(*AdoptSessionRequest)(nil),                 // 30: pushmesh.internal.v1.AdoptSessionRequest
+	(*AdoptSessionResponse)(nil),                // 31: pushmesh.internal.v1.AdoptSessionResponse
+	(*PutNamespaceRequest)(nil),                 // 32: pushmesh.internal.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),                // 33: pushmesh.internal.v1.PutNamespaceResponse
+	(*ListNamespacesRequest)(nil),               // 34: pushmesh.internal.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),              // 35: pushmesh.internal.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),              // 36: pushmesh.internal.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),             // 37: pushmesh.internal.v1.DeleteNamespaceResponse
+	(*StoreServiceRevokeRequest)(nil),           // 38: pushmesh.internal.v1.StoreServiceRevokeRequest
+	(*StoreServiceRevokeResponse)(nil),          // 39: pushmesh.internal.v1.StoreServiceRevokeResponse
+	(*StoreServiceListRevocationsRequest)(nil),  // 40: pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	(*StoreServiceListRevocationsResponse)(nil), // 41: pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	(*StoreServiceRestoreRequest)(nil),          // 42: pushmesh.internal.v1.StoreServiceRestoreRequest
+	(*StoreServiceRestoreResponse)(nil),         // 43: pushmesh.internal.v1.StoreServiceRestoreResponse
+	(*TeamEntry)(nil),                           // 44: pushmesh.internal.v1.TeamEntry
+	(*StoreServicePutTeamRequest)(nil),          // 45: pushmesh.internal.v1.StoreServicePutTeamRequest
+	(*StoreServicePutTeamResponse)(nil),         // 46: pushmesh.internal.v1.StoreServicePutTeamResponse
+	(*StoreServiceDeleteTeamRequest)(nil),       // 47: pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	(*StoreServiceDeleteTeamResponse)(nil),      // 48: pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	(*StoreServiceChangeMembersRequest)(nil),    // 49: pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	(*StoreServiceChangeMembersResponse)(nil),   // 50: pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	(*StoreServiceFindTeamsRequest)(nil),        // 51: pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	(*StoreServiceFindTeamsResponse)(nil),       // 52: pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	(*StoreServiceFollowTeamsRequest)(nil),      // 53: pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	(*StoreServiceFollowTeamsResponse)(nil),     // 54: pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	(*ListDeadLettersRequest)(nil),              // 55: pushmesh.internal.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 56: pushmesh.internal.v1.ListDeadLettersResponse
+	(*DiscardDeadLettersRequest)(nil),           // 57: pushmesh.internal.v1.DiscardDeadLettersRequest
+	(*DiscardDeadLettersResponse)(nil),          // 58: pushmesh.internal.v1.DiscardDeadLettersResponse
+	(*StoreServiceCancelScheduledRequest)(nil),  // 59: pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	(*StoreServiceCancelScheduledResponse)(nil), // 60: pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	(*InspectRequest)(nil),                      // 61: pushmesh.internal.v1.InspectRequest
+	(*InspectResponse)(nil),                     // 62: pushmesh.internal.v1.InspectResponse
+	(*InspectedDatabase)(nil),                   // 63: pushmesh.internal.v1.InspectedDatabase
+	(*StoreServicePutModelRequest)(nil),         // 64: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 65: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 66: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 67: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 68: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 69: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 70: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 71: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 72: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 73: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 74: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 75: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 76: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 77: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 78: pushmesh.v1.Namespace
+	(*pushmeshv1.Revocation)(nil),               // 79: pushmesh.v1.Revocation
+	(*pushmeshv1.Team)(nil),                     // 80: pushmesh.v1.Team
+	(*pushmeshv1.Model)(nil),                    // 81: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 82: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 83: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 84: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 85: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	70, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	72, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	74, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	76, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
-	17, // 6: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	71, // 7: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	74, // 8: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	72, // 9: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	19, // 10: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
-	17, // 11: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	20, // 12: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	74, // 13: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	74, // 14: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	75, // 15: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	75, // 16: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	76, // 17: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	76, // 18: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	76, // 19: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	77, // 20: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
-	77, // 21: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
-	77, // 22: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
-	77, // 23: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
-	78, // 24: pushmesh.internal.v1.TeamEntry.team:type_name -> pushmesh.v1.Team
-	78, // 25: pushmesh.internal.v1.StoreServicePutTeamRequest.team:type_name -> pushmesh.v1.Team
-	78, // 26: pushmesh.internal.v1.StoreServicePutTeamResponse.before:type_name -> pushmesh.v1.Team
-	78, // 27: pushmesh.internal.v1.StoreServiceDeleteTeamResponse.before:type_name -> pushmesh.v1.Team
-	42, // 28: pushmesh.internal.v1.StoreServiceFindTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
-	42, // 29: pushmesh.internal.v1.StoreServiceFollowTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
-	20, // 30: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	74, // 31: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
-	61, // 32: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	73, // 33: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	0,  // 34: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	79, // 35: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	79, // 36: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	79, // 37: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	79, // 38: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
-	1,  // 39: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 40: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 41: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 42: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 43: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	15, // 44: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	18, // 45: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	22, // 46: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	24, // 47: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	26, // 48: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	28, // 49: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
-	30, // 50: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	32, // 51: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	34, // 52: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	36, // 53: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
-	38, // 54: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	40, // 55: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
-	43, // 56: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
-	45, // 57: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
-	47, // 58: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
-	49, // 59: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
-	51, // 60: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
-	53, // 61: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	55, // 62: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	57, // 63: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	62, // 64: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	64, // 65: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	66, // 66: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	68, // 67: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	80, // 68: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	81, // 69: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	59, // 70: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 71: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 72: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 73: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 74: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 75: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	16, // 76: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	21, // 77: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	23, // 78: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	25, // 79: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	27, // 80: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	29, // 81: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
-	31, // 82: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	33, // 83: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	35, // 84: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	37, // 85: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
-	39, // 86: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	41, // 87: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
-	44, // 88: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
-	46, // 89: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
-	48, // 90: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
-	50, // 91: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
-	52, // 92: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
-	54, // 93: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	56, // 94: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	58, // 95: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	63, // 96: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	65, // 97: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	67, // 98: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	69, // 99: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	82, // 100: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	83, // 101: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	60, // 102: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	71, // [71:103] is the sub-list for method output_type
-	39, // [39:71] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	12, // 6: pushmesh.internal.v1.StoreServiceListKeptResponse.topics:type_name -> pushmesh.internal.v1.Head
+	19, // 7: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	73, // 8: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	76, // 9: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	74, // 10: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	21, // 11: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
+	19, // 12: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
+	22, // 13: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	76, // 14: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	76, // 15: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	77, // 16: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	77, // 17: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	78, // 18: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	78, // 19: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	78, // 20: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	79, // 21: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
+	79, // 22: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
+	79, // 23: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
+	79, // 24: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
+	80, // 25: pushmesh.internal.v1.TeamEntry.team:type_name -> pushmesh.v1.Team
+	80, // 26: pushmesh.internal.v1.StoreServicePutTeamRequest.team:type_name -> pushmesh.v1.Team
+	80, // 27: pushmesh.internal.v1.StoreServicePutTeamResponse.before:type_name -> pushmesh.v1.Team
+	80, // 28: pushmesh.internal.v1.StoreServiceDeleteTeamResponse.before:type_name -> pushmesh.v1.Team
+	44, // 29: pushmesh.internal.v1.StoreServiceFindTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
+	44, // 30: pushmesh.internal.v1.StoreServiceFollowTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
+	22, // 31: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
+	76, // 32: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	63, // 33: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
+	75, // 34: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	0,  // 35: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
+	81, // 36: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	81, // 37: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	81, // 38: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	81, // 39: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 40: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 41: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 42: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 43: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 44: pushmesh.internal.v1.StoreService.ListKept:input_type -> pushmesh.internal.v1.StoreServiceListKeptRequest
+	15, // 45: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	17, // 46: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	20, // 47: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	24, // 48: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	26, // 49: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	28, // 50: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	30, // 51: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
+	32, // 52: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	34, // 53: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	36, // 54: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	38, // 55: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	40, // 56: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	42, // 57: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	45, // 58: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
+	47, // 59: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	49, // 60: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	51, // 61: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	53, // 62: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	55, // 63: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	57, // 64: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	59, // 65: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	64, // 66: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	66, // 67: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	68, // 68: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	70, // 69: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	82, // 70: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	83, // 71: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	61, // 72: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	2,  // 73: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 74: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 75: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 76: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 77: pushmesh.internal.v1.StoreService.ListKept:output_type -> pushmesh.internal.v1.StoreServiceListKeptResponse
+	16, // 78: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	18, // 79: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	23, // 80: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	25, // 81: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	27, // 82: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	29, // 83: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	31, // 84: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
+	33, // 85: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	35, // 86: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	37, // 87: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	39, // 88: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	41, // 89: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	43, // 90: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	46, // 91: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
+	48, // 92: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	50, // 93: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	52, // 94: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	54, // 95: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	56, // 96: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	58, // 97: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	60, // 98: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	65, // 99: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	67, // 100: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	69, // 101: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	71, // 102: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	84, // 103: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	85, // 104: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	62, // 105: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	73, // [73:106] is the sub-list for method output_type
+	40, // [40:73] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -4985,7 +5125,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   73,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

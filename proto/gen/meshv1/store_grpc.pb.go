@@ -23,6 +23,7 @@ const (
 	StoreService_Append_FullMethodName             = "/pushmesh.internal.v1.StoreService/Append"
 	StoreService_ReadLog_FullMethodName            = "/pushmesh.internal.v1.StoreService/ReadLog"
 	StoreService_Heads_FullMethodName              = "/pushmesh.internal.v1.StoreService/Heads"
+	StoreService_ListKept_FullMethodName           = "/pushmesh.internal.v1.StoreService/ListKept"
 	StoreService_AttachSession_FullMethodName      = "/pushmesh.internal.v1.StoreService/AttachSession"
 	StoreService_RenewLeases_FullMethodName        = "/pushmesh.internal.v1.StoreService/RenewLeases"
 	StoreService_WriteCursors_FullMethodName       = "/pushmesh.internal.v1.StoreService/WriteCursors"
@@ -70,6 +71,8 @@ type StoreServiceClient interface {
 	ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogResponse], error)
 	// Heads answers for the topics named and for those that the filters match.
 	Heads(ctx context.Context, in *HeadsRequest, opts ...grpc.CallOption) (*HeadsResponse, error)
+	// ListKept answers with topics of this store that keep their last message, in the order of their names.
+	ListKept(ctx context.Context, in *StoreServiceListKeptRequest, opts ...grpc.CallOption) (*StoreServiceListKeptResponse, error)
 	// AttachSession makes the caller the holder, with a new generation, creating the session where needed.
 	AttachSession(ctx context.Context, in *AttachSessionRequest, opts ...grpc.CallOption) (*AttachSessionResponse, error)
 	// RenewLeases keeps the leases of sessions that were attached with lease_ms.
@@ -169,6 +172,16 @@ func (c *storeServiceClient) Heads(ctx context.Context, in *HeadsRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HeadsResponse)
 	err := c.cc.Invoke(ctx, StoreService_Heads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ListKept(ctx context.Context, in *StoreServiceListKeptRequest, opts ...grpc.CallOption) (*StoreServiceListKeptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceListKeptResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListKept_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -487,6 +500,8 @@ type StoreServiceServer interface {
 	ReadLog(*ReadLogRequest, grpc.ServerStreamingServer[ReadLogResponse]) error
 	// Heads answers for the topics named and for those that the filters match.
 	Heads(context.Context, *HeadsRequest) (*HeadsResponse, error)
+	// ListKept answers with topics of this store that keep their last message, in the order of their names.
+	ListKept(context.Context, *StoreServiceListKeptRequest) (*StoreServiceListKeptResponse, error)
 	// AttachSession makes the caller the holder, with a new generation, creating the session where needed.
 	AttachSession(context.Context, *AttachSessionRequest) (*AttachSessionResponse, error)
 	// RenewLeases keeps the leases of sessions that were attached with lease_ms.
@@ -551,6 +566,9 @@ func (UnimplementedStoreServiceServer) ReadLog(*ReadLogRequest, grpc.ServerStrea
 }
 func (UnimplementedStoreServiceServer) Heads(context.Context, *HeadsRequest) (*HeadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Heads not implemented")
+}
+func (UnimplementedStoreServiceServer) ListKept(context.Context, *StoreServiceListKeptRequest) (*StoreServiceListKeptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListKept not implemented")
 }
 func (UnimplementedStoreServiceServer) AttachSession(context.Context, *AttachSessionRequest) (*AttachSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AttachSession not implemented")
@@ -707,6 +725,24 @@ func _StoreService_Heads_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).Heads(ctx, req.(*HeadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ListKept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceListKeptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListKept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListKept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListKept(ctx, req.(*StoreServiceListKeptRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1200,6 +1236,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Heads",
 			Handler:    _StoreService_Heads_Handler,
+		},
+		{
+			MethodName: "ListKept",
+			Handler:    _StoreService_ListKept_Handler,
 		},
 		{
 			MethodName: "AttachSession",

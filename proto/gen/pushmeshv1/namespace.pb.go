@@ -23,6 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Keep says what stays of a topic for as long as it is wanted.
+type Keep int32
+
+const (
+	// Nothing: messages stay as long as the retention says.
+	Keep_KEEP_RETENTION_UNSPECIFIED Keep = 0
+	// The newest message, which subscriptions that start LIVE get first. One without a payload deletes it: after that the topic keeps nothing.
+	Keep_KEEP_LAST Keep = 1
+)
+
+// Enum value maps for Keep.
+var (
+	Keep_name = map[int32]string{
+		0: "KEEP_RETENTION_UNSPECIFIED",
+		1: "KEEP_LAST",
+	}
+	Keep_value = map[string]int32{
+		"KEEP_RETENTION_UNSPECIFIED": 0,
+		"KEEP_LAST":                  1,
+	}
+)
+
+func (x Keep) Enum() *Keep {
+	p := new(Keep)
+	*p = x
+	return p
+}
+
+func (x Keep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Keep) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+}
+
+func (Keep) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+}
+
+func (x Keep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Keep.Descriptor instead.
+func (Keep) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{0}
+}
+
 // ClientSubscribe says who of the clients may subscribe to topics of a namespace.
 type ClientSubscribe int32
 
@@ -56,11 +105,11 @@ func (x ClientSubscribe) String() string {
 }
 
 func (ClientSubscribe) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[1].Descriptor()
 }
 
 func (ClientSubscribe) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[1]
 }
 
 func (x ClientSubscribe) Number() protoreflect.EnumNumber {
@@ -69,7 +118,7 @@ func (x ClientSubscribe) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ClientSubscribe.Descriptor instead.
 func (ClientSubscribe) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{0}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{1}
 }
 
 // ClientHistory says whether clients may read what was published before they subscribed.
@@ -105,11 +154,11 @@ func (x ClientHistory) String() string {
 }
 
 func (ClientHistory) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[1].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[2].Descriptor()
 }
 
 func (ClientHistory) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[1]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[2]
 }
 
 func (x ClientHistory) Number() protoreflect.EnumNumber {
@@ -118,7 +167,7 @@ func (x ClientHistory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ClientHistory.Descriptor instead.
 func (ClientHistory) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2}
 }
 
 type RankPolicy_Rest int32
@@ -153,11 +202,11 @@ func (x RankPolicy_Rest) String() string {
 }
 
 func (RankPolicy_Rest) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[2].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[3].Descriptor()
 }
 
 func (RankPolicy_Rest) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[2]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[3]
 }
 
 func (x RankPolicy_Rest) Number() protoreflect.EnumNumber {
@@ -287,8 +336,12 @@ type Policy struct {
 	ClientHistory ClientHistory `protobuf:"varint,17,opt,name=client_history,json=clientHistory,proto3,enum=pushmesh.v1.ClientHistory" json:"client_history,omitempty"`
 	// Every ACK of a durable message here is an event, $events/delivered/{prefix}, while somebody subscribes to those.
 	DeliveredEvents bool `protobuf:"varint,20,opt,name=delivered_events,json=deliveredEvents,proto3" json:"delivered_events,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What stays of a topic beyond its retention. Durable namespaces alone have anything to keep.
+	Keep Keep `protobuf:"varint,21,opt,name=keep,proto3,enum=pushmesh.v1.Keep" json:"keep,omitempty"`
+	// Most topics here that keep a message, with keep LAST; further ones are refused until others are deleted. Default 1,000,000, at most 10,000,000.
+	MaxKept       uint32 `protobuf:"varint,22,opt,name=max_kept,json=maxKept,proto3" json:"max_kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -445,6 +498,20 @@ func (x *Policy) GetDeliveredEvents() bool {
 		return x.DeliveredEvents
 	}
 	return false
+}
+
+func (x *Policy) GetKeep() Keep {
+	if x != nil {
+		return x.Keep
+	}
+	return Keep_KEEP_RETENTION_UNSPECIFIED
+}
+
+func (x *Policy) GetMaxKept() uint32 {
+	if x != nil {
+		return x.MaxKept
+	}
+	return 0
 }
 
 // RankPolicy says how messages are ranked for subscriptions with rank_top_k. One scorer is set.
@@ -932,7 +999,7 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
 	"\abuiltin\x18\x04 \x01(\bR\abuiltin\x12%\n" +
-	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xf0\x06\n" +
+	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xb2\a\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -954,7 +1021,9 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x06claims\x18\x0f \x01(\v2\x18.pushmesh.v1.ClaimPolicyR\x06claims\x12G\n" +
 	"\x10client_subscribe\x18\x10 \x01(\x0e2\x1c.pushmesh.v1.ClientSubscribeR\x0fclientSubscribe\x12A\n" +
 	"\x0eclient_history\x18\x11 \x01(\x0e2\x1a.pushmesh.v1.ClientHistoryR\rclientHistory\x12)\n" +
-	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEventsB\x13\n" +
+	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEvents\x12%\n" +
+	"\x04keep\x18\x15 \x01(\x0e2\x11.pushmesh.v1.KeepR\x04keep\x12\x19\n" +
+	"\bmax_kept\x18\x16 \x01(\rR\amaxKeptB\x13\n" +
 	"\x11_max_redeliveries\"\xaa\x04\n" +
 	"\n" +
 	"RankPolicy\x121\n" +
@@ -991,7 +1060,10 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x1dNamespaceServiceDeleteRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\":\n" +
 	"\x1eNamespaceServiceDeleteResponse\x12\x18\n" +
-	"\alagging\x18\x01 \x03(\tR\alagging*V\n" +
+	"\alagging\x18\x01 \x03(\tR\alagging*5\n" +
+	"\x04Keep\x12\x1e\n" +
+	"\x1aKEEP_RETENTION_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tKEEP_LAST\x10\x01*V\n" +
 	"\x0fClientSubscribe\x12(\n" +
 	"$CLIENT_SUBSCRIBE_GRANTED_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CLIENT_SUBSCRIBE_NONE\x10\x01*P\n" +
@@ -1016,67 +1088,69 @@ func file_pushmesh_v1_namespace_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_namespace_proto_rawDescData
 }
 
-var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_pushmesh_v1_namespace_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pushmesh_v1_namespace_proto_goTypes = []any{
-	(ClientSubscribe)(0),                   // 0: pushmesh.v1.ClientSubscribe
-	(ClientHistory)(0),                     // 1: pushmesh.v1.ClientHistory
-	(RankPolicy_Rest)(0),                   // 2: pushmesh.v1.RankPolicy.Rest
-	(*Namespace)(nil),                      // 3: pushmesh.v1.Namespace
-	(*Policy)(nil),                         // 4: pushmesh.v1.Policy
-	(*RankPolicy)(nil),                     // 5: pushmesh.v1.RankPolicy
-	(*NamespaceServicePutRequest)(nil),     // 6: pushmesh.v1.NamespaceServicePutRequest
-	(*NamespaceServicePutResponse)(nil),    // 7: pushmesh.v1.NamespaceServicePutResponse
-	(*NamespaceServiceGetRequest)(nil),     // 8: pushmesh.v1.NamespaceServiceGetRequest
-	(*NamespaceServiceGetResponse)(nil),    // 9: pushmesh.v1.NamespaceServiceGetResponse
-	(*NamespaceServiceListRequest)(nil),    // 10: pushmesh.v1.NamespaceServiceListRequest
-	(*NamespaceServiceListResponse)(nil),   // 11: pushmesh.v1.NamespaceServiceListResponse
-	(*NamespaceServiceDeleteRequest)(nil),  // 12: pushmesh.v1.NamespaceServiceDeleteRequest
-	(*NamespaceServiceDeleteResponse)(nil), // 13: pushmesh.v1.NamespaceServiceDeleteResponse
-	(*durationpb.Duration)(nil),            // 14: google.protobuf.Duration
-	(wirev1.Overflow)(0),                   // 15: pushmesh.wire.v1.Overflow
-	(*ClaimPolicy)(nil),                    // 16: pushmesh.v1.ClaimPolicy
-	(*WeightedScorer)(nil),                 // 17: pushmesh.v1.WeightedScorer
-	(*ExpressionScorer)(nil),               // 18: pushmesh.v1.ExpressionScorer
-	(*EmbeddingScorer)(nil),                // 19: pushmesh.v1.EmbeddingScorer
-	(*ModelScorer)(nil),                    // 20: pushmesh.v1.ModelScorer
-	(*Diversify)(nil),                      // 21: pushmesh.v1.Diversify
+	(Keep)(0),                              // 0: pushmesh.v1.Keep
+	(ClientSubscribe)(0),                   // 1: pushmesh.v1.ClientSubscribe
+	(ClientHistory)(0),                     // 2: pushmesh.v1.ClientHistory
+	(RankPolicy_Rest)(0),                   // 3: pushmesh.v1.RankPolicy.Rest
+	(*Namespace)(nil),                      // 4: pushmesh.v1.Namespace
+	(*Policy)(nil),                         // 5: pushmesh.v1.Policy
+	(*RankPolicy)(nil),                     // 6: pushmesh.v1.RankPolicy
+	(*NamespaceServicePutRequest)(nil),     // 7: pushmesh.v1.NamespaceServicePutRequest
+	(*NamespaceServicePutResponse)(nil),    // 8: pushmesh.v1.NamespaceServicePutResponse
+	(*NamespaceServiceGetRequest)(nil),     // 9: pushmesh.v1.NamespaceServiceGetRequest
+	(*NamespaceServiceGetResponse)(nil),    // 10: pushmesh.v1.NamespaceServiceGetResponse
+	(*NamespaceServiceListRequest)(nil),    // 11: pushmesh.v1.NamespaceServiceListRequest
+	(*NamespaceServiceListResponse)(nil),   // 12: pushmesh.v1.NamespaceServiceListResponse
+	(*NamespaceServiceDeleteRequest)(nil),  // 13: pushmesh.v1.NamespaceServiceDeleteRequest
+	(*NamespaceServiceDeleteResponse)(nil), // 14: pushmesh.v1.NamespaceServiceDeleteResponse
+	(*durationpb.Duration)(nil),            // 15: google.protobuf.Duration
+	(wirev1.Overflow)(0),                   // 16: pushmesh.wire.v1.Overflow
+	(*ClaimPolicy)(nil),                    // 17: pushmesh.v1.ClaimPolicy
+	(*WeightedScorer)(nil),                 // 18: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),               // 19: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),                // 20: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),                    // 21: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                      // 22: pushmesh.v1.Diversify
 }
 var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
-	4,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
-	14, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
-	14, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
-	15, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
-	14, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
-	5,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
-	16, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
-	0,  // 7: pushmesh.v1.Policy.client_subscribe:type_name -> pushmesh.v1.ClientSubscribe
-	1,  // 8: pushmesh.v1.Policy.client_history:type_name -> pushmesh.v1.ClientHistory
-	14, // 9: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
-	14, // 10: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
-	2,  // 11: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
-	17, // 12: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
-	18, // 13: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
-	19, // 14: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
-	20, // 15: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
-	21, // 16: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
-	3,  // 17: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
-	3,  // 18: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
-	3,  // 19: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
-	3,  // 20: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	6,  // 21: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
-	8,  // 22: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
-	10, // 23: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
-	12, // 24: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
-	7,  // 25: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
-	9,  // 26: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
-	11, // 27: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
-	13, // 28: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	5,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
+	15, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
+	15, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
+	16, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
+	15, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
+	6,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
+	17, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
+	1,  // 7: pushmesh.v1.Policy.client_subscribe:type_name -> pushmesh.v1.ClientSubscribe
+	2,  // 8: pushmesh.v1.Policy.client_history:type_name -> pushmesh.v1.ClientHistory
+	0,  // 9: pushmesh.v1.Policy.keep:type_name -> pushmesh.v1.Keep
+	15, // 10: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
+	15, // 11: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
+	3,  // 12: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
+	18, // 13: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
+	19, // 14: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
+	20, // 15: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	21, // 16: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
+	22, // 17: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
+	4,  // 18: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
+	4,  // 19: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
+	4,  // 20: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
+	4,  // 21: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	7,  // 22: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
+	9,  // 23: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
+	11, // 24: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
+	13, // 25: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
+	8,  // 26: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
+	10, // 27: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
+	12, // 28: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
+	14, // 29: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_namespace_proto_init() }
@@ -1092,7 +1166,7 @@ func file_pushmesh_v1_namespace_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_namespace_proto_rawDesc), len(file_pushmesh_v1_namespace_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -695,7 +695,9 @@ type Subscribe struct {
 	NoEcho        bool                   `protobuf:"varint,13,opt,name=no_echo,json=noEcho,proto3" json:"no_echo,omitempty"`
 	// How a group's messages find their member: "" each alone, by load; "topic" or "header:NAME": those of one key
 	// all go to the same member. The members of a group all say the same: CONFLICT otherwise.
-	GroupKey      string `protobuf:"bytes,14,opt,name=group_key,json=groupKey,proto3" json:"group_key,omitempty"`
+	GroupKey string `protobuf:"bytes,14,opt,name=group_key,json=groupKey,proto3" json:"group_key,omitempty"`
+	// Begin at the head in topics that keep their last message, too.
+	SkipLast      bool `protobuf:"varint,15,opt,name=skip_last,json=skipLast,proto3" json:"skip_last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +828,13 @@ func (x *Subscribe) GetGroupKey() string {
 		return x.GroupKey
 	}
 	return ""
+}
+
+func (x *Subscribe) GetSkipLast() bool {
+	if x != nil {
+		return x.SkipLast
+	}
+	return false
 }
 
 type Subscribed struct {
@@ -2296,7 +2305,7 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\bPosition\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\xb5\x03\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\xd2\x03\n" +
 	"\tSubscribe\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x10\n" +
@@ -2313,7 +2322,8 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\tpositions\x18\v \x03(\v2\x1a.pushmesh.wire.v1.PositionR\tpositions\x12%\n" +
 	"\x0ereceive_window\x18\f \x01(\rR\rreceiveWindow\x12\x17\n" +
 	"\ano_echo\x18\r \x01(\bR\x06noEcho\x12\x1b\n" +
-	"\tgroup_key\x18\x0e \x01(\tR\bgroupKey\"\xce\x02\n" +
+	"\tgroup_key\x18\x0e \x01(\tR\bgroupKey\x12\x1b\n" +
+	"\tskip_last\x18\x0f \x01(\bR\bskipLast\"\xce\x02\n" +
 	"\n" +
 	"Subscribed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +

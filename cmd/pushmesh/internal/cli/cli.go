@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/contexts"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/develop"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/dlq"
+	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/kept"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/keys"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/namespaces"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cli/operate"
@@ -65,6 +66,7 @@ type grammar struct {
 	Disconnect operate.Disconnect `cmd:"" help:"Close the connections of a client or a user in the whole mesh."`
 	Dlq        dlq.Command        `cmd:"" help:"Show, replay and discard dead letters: messages that sessions or groups gave up."`
 	Doctor     operate.Doctor     `cmd:"" help:"Examine a mesh from outside, and advise what to do."`
+	Kept       kept.Command       `cmd:"" help:"Show and delete the last messages that topics keep."`
 	Presence   presence.Command   `cmd:"" help:"Show who is subscribed to topics, and who joins and leaves."`
 	Events     subscribe.Events   `cmd:"" help:"Print events of the mesh: connects, disconnects, subscriptions, dead letters."`
 	Model      ranking.Model      `cmd:"" help:"Store models for ranking, and roll back a new version."`

@@ -23,7 +23,7 @@ type groups struct {
 func (g *groups) join(c *state.Conn, m *wirev1.Subscribe) {
 	h := g.hub
 	c.NextRef++
-	st := starts.Of(m)
+	st := starts.Of(m, nil)
 	n := &state.Member{Owner: c, Member: g.room.Join(h.handle(c), c.NextRef, m, c.Window, uint32(h.wall/1e6), exchange.GroupStart{
 		Mode: st.Mode, Seq: st.Seq, Epoch: st.Epoch, Positions: st.Positions,
 	}, h.origin(c))}

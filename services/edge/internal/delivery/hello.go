@@ -15,7 +15,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim", "ping"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim", "ping", "last"}
 
 const attachTimeout = 10 * time.Second // that the mesh has to answer Attach
 

@@ -69,7 +69,7 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	s.Since = uint32(h.wall / 1e6)
 	s.Gen, s.Wildcard = h.tracks.NextGen(), topic.IsFilter(m.GetFilter())
 	s.Pending = h.starter.pendings.Take()
-	s.Start = starts.Of(m)
+	s.Start = starts.Of(m, h.rules.Namespaces)
 	if w := m.GetReceiveWindow(); w > 0 && w < c.Window {
 		s.Window = uint16(w) // below request.MaxWindow
 	}
@@ -122,7 +122,7 @@ func (h *Hub) joined(c *state.Conn, e exchange.Joined) {
 	}
 	fits := bytes == again || !s.Wildcard || h.kept.Fits(c.Slot, bytes-again)
 	switch {
-	case (e.Err != nil || !fits) && s.Wildcard && !s.Bounded() && !s.Headless:
+	case (e.Err != nil || !fits) && s.Wildcard && !s.Bounded() && !s.Headless && !s.Start.NeedsHeads(s.Filter()):
 		// Plain live subscriptions go on without heads: too many topics to name, no memory for
 		// them, or no store to ask.
 		h.mesh.Leave(h.cfg.Loop, s.Filter())

@@ -70,12 +70,14 @@ func (m *Message) Kept() int { return max(len(m.Frame), int(m.Block)) + len(m.Me
 func (m *Message) Size() int { return len(m.Frame) + len(m.Mesh) }
 
 // Head of a durable topic. Head 0 says that nothing was ever published; Oldest is the lowest seq
-// retained, Head+1 where none is.
+// retained, Head+1 where none is. Behind is the seq behind which a subscription begins that is to
+// have the topic's last message first: below Head, or Head where the store keeps none.
 type Head struct {
 	Topic  string
 	Epoch  uint64
 	Head   uint64
 	Oldest uint64
+	Behind uint64
 }
 
 // Mesh is what a loop asks for. Methods never block and may be called on a loop; each may fail at

@@ -16,6 +16,7 @@ type Place[T any] struct {
 	Shared T              // the position that the subscription will share; zero: none
 
 	recovered bool
+	last      bool // it begins before what the topic keeps, and is told this place for the head
 	missed    uint64
 }
 
@@ -23,6 +24,7 @@ type Place[T any] struct {
 type point struct {
 	pos       uint64
 	recovered bool
+	last      bool
 	missed    uint64
 }
 
@@ -59,7 +61,7 @@ func (st *Start) in(head exchange.Head) point {
 			return after(head, st.Epoch, st.Seq)
 		}
 	}
-	return point{pos: head.Head, recovered: true}
+	return st.live(head)
 }
 
 // resume is where a session goes on that has a cursor in the topic, and with which cursor.

@@ -101,7 +101,7 @@ func (p *Placing[T]) place(st *Start, d Delivery[T], head exchange.Head, cost *w
 		return Place[T]{Head: head, Pos: pos, recovered: true, Shared: t}, true, 0
 	}
 	if st.Mode == wirev1.Start_START_SESSION {
-		return p.placeSession(d.Session(), head, cost)
+		return p.placeSession(st, d.Session(), head, cost)
 	}
 	awaited := false
 	if st.Mode == wirev1.Start_START_LIVE {
@@ -117,7 +117,7 @@ func (p *Placing[T]) place(st *Start, d Delivery[T], head exchange.Head, cost *w
 }
 
 // placeSession is where the session stands.
-func (p *Placing[T]) placeSession(s *sessions.Session, head exchange.Head, cost *walk.Cost) (at Place[T], done bool, matched int) {
+func (p *Placing[T]) placeSession(st *Start, s *sessions.Session, head exchange.Head, cost *walk.Cost) (at Place[T], done bool, matched int) {
 	if !s.Has(head.Topic) {
 		known, done, matched := p.search.Step(len(s.Filters), func(i int) bool { return topic.Match(s.Filters[i], head.Topic) })
 		if !done {
@@ -126,7 +126,7 @@ func (p *Placing[T]) placeSession(s *sessions.Session, head exchange.Head, cost 
 		cur := &cursor.Cursor{Epoch: head.Epoch}
 		if !known {
 			// a filter of the session knows topics without a cursor: these appeared later
-			cur.Floor = head.Head
+			cur.Floor = st.live(head).pos
 		}
 		return sessionPlace[T](head, cur, true), true, matched
 	}
@@ -137,7 +137,7 @@ func (p *Placing[T]) placeSession(s *sessions.Session, head exchange.Head, cost 
 }
 
 func placeAt[T any](head exchange.Head, p point) Place[T] {
-	return Place[T]{Head: head, Pos: p.pos, recovered: p.recovered, missed: p.missed}
+	return Place[T]{Head: head, Pos: p.pos, recovered: p.recovered, last: p.last, missed: p.missed}
 }
 
 func sessionPlace[T any](head exchange.Head, cur *cursor.Cursor, fresh bool) Place[T] {
@@ -155,13 +155,17 @@ func (p *Placing[T]) answer(st *Start, a *frames.Subscribed, d Delivery[T], at *
 		at.Pos = pos
 		at.Head.Head = max(at.Head.Head, pos)
 	}
+	told := at.Head.Head
+	if at.last {
+		told = at.Pos // what is above it will come
+	}
 	a.Recovered = a.Recovered && at.recovered
 	a.Missed += at.missed
 	if st.wildcard {
-		a.AddPosition(at.Head.Topic, at.Head.Epoch, at.Head.Head, at.recovered, at.missed)
+		a.AddPosition(at.Head.Topic, at.Head.Epoch, told, at.recovered, at.missed)
 		return
 	}
-	a.Epoch, a.Head = at.Head.Epoch, at.Head.Head
+	a.Epoch, a.Head = at.Head.Epoch, told
 }
 
 // answerUnknown puts a position into the answer if no log knows its topic.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -22,6 +23,7 @@ import (
 // be shared.
 type fake struct {
 	filter  string
+	table   *policy.Table
 	shared  map[string]uint64
 	waiting []string // filters of live subscriptions that have heard nothing
 	session sessions.Session
@@ -54,7 +56,7 @@ func (f *fake) Session() *sessions.Session { return &f.session }
 func (f *fake) place(t *testing.T, m *wirev1.Subscribe, heads ...exchange.Head) (*Placing[string], *wirev1.Subscribed, error) {
 	t.Helper()
 	f.filter = m.GetFilter()
-	st, p, a := Of(m), &Placing[string]{}, &frames.Subscribed{}
+	st, p, a := Of(m, func() *policy.Table { return f.table }), &Placing[string]{}, &frames.Subscribed{}
 	st.Heads = heads
 	var cost walk.Cost
 	for n := 0; !p.Done(); n++ {
@@ -208,7 +210,7 @@ func TestPlacingCostsWhatItLooksAt(t *testing.T) {
 	for i := range 1000 {
 		f.waiting = append(f.waiting, fmt.Sprintf("talk/%d/+", i))
 	}
-	st, p, a := Of(&wirev1.Subscribe{Filter: "room/1"}), &Placing[string]{}, &frames.Subscribed{}
+	st, p, a := Of(&wirev1.Subscribe{Filter: "room/1"}, nil), &Placing[string]{}, &frames.Subscribed{}
 	st.Heads = []exchange.Head{head("room/1", 1, 9)}
 	steps, total, cost := 0, 0, walk.Cost{}
 	for ; len(p.Places) == 0; steps++ {

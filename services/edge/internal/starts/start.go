@@ -3,6 +3,7 @@
 package starts
 
 import (
+	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
@@ -18,7 +19,10 @@ type Start struct {
 	Heads     []exchange.Head // once they are known
 
 	wildcard bool
-	byTopic  map[string]*wirev1.Position // of Positions, by topics that are not placed yet
+	// last are the namespaces, where topics that keep their last message begin with it; nil: none
+	// does.
+	last    *policy.Table
+	byTopic map[string]*wirev1.Position // of Positions, by topics that are not placed yet
 }
 
 const (
@@ -42,15 +46,34 @@ func Kept(m *wirev1.Subscribe) (bytes int) {
 	return bytes
 }
 
-// Of is what a Subscribe asks for.
-func Of(m *wirev1.Subscribe) *Start {
+// Of is what a Subscribe asks for. namespaces may be nil.
+func Of(m *wirev1.Subscribe, namespaces func() *policy.Table) *Start {
 	st := &Start{
 		Mode: m.GetStart(), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Positions: m.GetPositions(), wildcard: topic.IsFilter(m.GetFilter()),
+	}
+	if namespaces != nil && !m.GetSkipLast() && m.GetRankTopK() == 0 {
+		st.last = namespaces()
 	}
 	if len(st.Positions) > 0 && st.Mode == wirev1.Start_START_LIVE {
 		st.Mode = wirev1.Start_START_AFTER_SEQ
 	}
 	return st
+}
+
+// NeedsHeads reports whether a subscription to this filter is wrong without heads: they say which
+// topics begin with the message that they keep.
+func (st *Start) NeedsHeads(filter string) bool {
+	return st.last != nil && st.last.AnyKeepLast(filter)
+}
+
+// live is where a subscription begins that has no position: at the head, or behind the message
+// before the one that the topic keeps. What was published since the store was asked comes as well.
+func (st *Start) live(head exchange.Head) point {
+	p := point{pos: head.Head, recovered: true}
+	if st.last != nil && st.last.For(head.Topic).KeepLast {
+		p.pos, p.last = max(min(head.Behind, head.Head), max(head.Oldest, 1)-1), true
+	}
+	return p
 }
 
 // index checks a position, and makes it quick to find.

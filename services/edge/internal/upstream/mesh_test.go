@@ -25,7 +25,7 @@ func TestJoinIsAnsweredOnceRoutersKnowIt(t *testing.T) {
 	w.store.Publish("room/1", 3)
 	m, loops := w.edge("e1", 2)
 	j := join(t, m, loops[0], "room/1")
-	if want := (exchange.Head{Topic: "room/1", Epoch: edgetest.Epoch, Head: 3, Oldest: 1}); len(j.Heads) != 1 || j.Heads[0] != want {
+	if want := (exchange.Head{Topic: "room/1", Epoch: edgetest.Epoch, Head: 3, Oldest: 1, Behind: 3}); len(j.Heads) != 1 || j.Heads[0] != want {
 		t.Errorf("heads %+v", j.Heads)
 	}
 	w.router.WaitHolds("room/1")

@@ -166,6 +166,7 @@ func serveWith(t *testing.T, roles map[string][]string, rank pb.RankServiceServe
 		pb.RegisterPresenceServiceServer(r, pb.UnimplementedPresenceServiceServer{})
 		pb.RegisterRankServiceServer(r, rank)
 		pb.RegisterDeadLetterServiceServer(r, pb.UnimplementedDeadLetterServiceServer{})
+		pb.RegisterKeptServiceServer(r, pb.UnimplementedKeptServiceServer{})
 		pb.RegisterMeshServiceServer(r, pb.UnimplementedMeshServiceServer{})
 		pb.RegisterSubscribeServiceServer(r, pb.UnimplementedSubscribeServiceServer{})
 		pb.RegisterClaimServiceServer(r, s.claims)

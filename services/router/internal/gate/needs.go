@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -121,6 +122,8 @@ var needs = map[string]need{
 	"pushmesh.v1.ClaimService/Check":        {any: backends.Auditor, part: backends.Claimant, of: one((*pb.CheckRequest).GetResource), acts: owned((*pb.CheckRequest).GetOwner)},
 	"pushmesh.v1.ClaimService/Watch":        {any: backends.Auditor, part: backends.Claimant, of: one((*pb.WatchRequest).GetResource), acts: owned((*pb.WatchRequest).GetOwner)},
 	"pushmesh.v1.ClaimService/List":         {any: backends.Auditor, part: backends.Claimant, of: one(listed)},
+	"pushmesh.v1.KeptService/List":          {any: backends.Auditor, part: backends.Consumer, of: one(keptFilter)},
+	"pushmesh.v1.KeptService/Delete":        {about: get((*pb.KeptServiceDeleteRequest).GetTopic)},
 	"pushmesh.v1.DeadLetterService/List":    {any: backends.Auditor},
 	"pushmesh.v1.DeadLetterService/Replay":  {about: get(func(m *pb.DeadLetterServiceReplayRequest) string { return letters(m.GetIds(), m.GetFilter()) })},
 	"pushmesh.v1.DeadLetterService/Discard": {about: get(func(m *pb.DeadLetterServiceDiscardRequest) string { return letters(m.GetIds(), m.GetFilter()) })},
@@ -172,6 +175,9 @@ var needs = map[string]need{
 	"pushmesh.v1.MeshService/Nodes":     {any: backends.Auditor},
 	"pushmesh.v1.MeshService/Rebalance": {about: get((*pb.RebalanceRequest).GetEdge)},
 }
+
+// keptFilter is a filter for the topics that a list of what is kept is about.
+func keptFilter(m *pb.KeptServiceListRequest) string { return cmp.Or(m.GetFilter(), "#") }
 
 // listed is a filter for the resources that a list of claims is about.
 func listed(m *pb.ClaimServiceListRequest) string {

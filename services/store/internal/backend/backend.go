@@ -50,6 +50,8 @@ type Log interface {
 	// Oldest answers each question, in order: the first run of the topic whose At is not before
 	// NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
+	// Kept is the message that a topic keeps (ErrNotFound: none), under whatever epoch.
+	Kept(ctx context.Context, topic string) (Kept, error)
 	// Owners says which stores took shards last and have not released them (they may be dead
 	// since).
 	Owners(ctx context.Context) ([]Ownership, error)
@@ -132,6 +134,8 @@ type Loader interface {
 	// LoadMark is told marks after the checkpoint. What they moved is in no checkpoint: the next
 	// one has to have it before it covers them.
 	LoadMark(Mark)
+	// LoadKept is told, after all runs, what topics keep, without Packed.
+	LoadKept(Kept)
 }
 
 // Finder finds what writers committed.

@@ -40,6 +40,9 @@ type Batch struct {
 	Letters []uint64
 	// Copied are dead letters whose copies the batch appends.
 	Copied []uint64
+	// Kept take the place of what their topics kept, and Unkept are kept no longer.
+	Kept   []Kept
+	Unkept []Kept
 }
 
 // Commit numbers what is committed in one shard: 1, 2, 3, …
@@ -121,6 +124,17 @@ type Topic struct {
 	Head, Oldest uint64
 }
 
+// Kept is the message that a topic keeps beyond its retention, its newest one.
+type Kept struct {
+	Shard      int
+	Topic      string
+	Epoch, Seq uint64
+	// At is the time of its commit; Until is when it expires, 0: never.
+	At, Until uint64
+	// Packed is a run of this one record; nil where it is not needed.
+	Packed []byte
+}
+
 // Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and
 // Producers of this checkpoint and earlier ones, but for positions of producers whose At is before
 // the shard's Forgot: those are not loaded again, and are deleted some time.
@@ -128,4 +142,6 @@ type Checkpoint struct {
 	Shards    []Shard
 	Topics    []Topic
 	Producers []Producer
+	// Unkept are kept no longer, unless their topics keep another message by now.
+	Unkept []Kept
 }

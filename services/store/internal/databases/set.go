@@ -152,6 +152,11 @@ func (s *Set) ReadRuns(ctx context.Context, name string, epoch, from, to uint64,
 	return s.of(name).ReadRuns(ctx, name, epoch, from, to, visit)
 }
 
+// Kept asks the topic's database.
+func (s *Set) Kept(ctx context.Context, name string) (backend.Kept, error) {
+	return s.of(name).Kept(ctx, name)
+}
+
 // Oldest asks each database about its topics.
 func (s *Set) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
 	answers := make([]backend.OldestAnswer, len(questions))

@@ -68,6 +68,7 @@ func (h *heads) LoadTopic(backend.Topic)       {}
 func (h *heads) LoadProducer(backend.Producer) {}
 func (h *heads) LoadCovered(backend.Run)       {}
 func (h *heads) LoadMark(backend.Mark)         {}
+func (h *heads) LoadKept(backend.Kept)         {}
 func (h *heads) LoadRun(r backend.Run)         { h.commit[r.Shard] = max(h.commit[r.Shard], r.Commit) }
 
 // writerOf opens a writer that owns one shard, trying until ctx ends.

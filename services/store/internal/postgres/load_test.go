@@ -28,6 +28,7 @@ func (l *loaded) LoadProducer(p backend.Producer) {
 }
 func (l *loaded) LoadMark(m backend.Mark) { l.LoadProducer(m.Producer) }
 func (l *loaded) LoadCovered(backend.Run) {}
+func (l *loaded) LoadKept(backend.Kept)   {}
 func (l *loaded) LoadRun(r backend.Run) {
 	t := l.topics[r.Topic]
 	t.Head = max(t.Head, r.Last())

@@ -77,6 +77,19 @@ func (c *chunks) flush() error {
 	return err
 }
 
+// ListKept answers with topics that keep their last message.
+func (s *Service) ListKept(ctx context.Context, req *meshv1.StoreServiceListKeptRequest) (*meshv1.StoreServiceListKeptResponse, error) {
+	limit := int(req.GetLimit())
+	if limit == 0 || limit > maxPage {
+		limit = maxPage
+	}
+	topics, more, err := s.cfg.Log.ListKept(ctx, req.GetFilters(), req.GetAfter(), limit)
+	if err != nil {
+		return nil, s.refused(ctx, "list kept", err)
+	}
+	return &meshv1.StoreServiceListKeptResponse{Topics: topics, More: more}, nil
+}
+
 // Heads answers for topics and for what filters match.
 func (s *Service) Heads(ctx context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
 	heads, shards, err := s.cfg.Log.Survey(ctx, req.GetTopics(), req.GetFilters(), int(req.GetLimit()))

@@ -73,6 +73,7 @@ type lane struct {
 	warned       bool
 	refused      refusals
 	scratch      scratch
+	sweptTo      string // topic that sweepKept goes on with
 }
 
 func newLane(name string, cfg Config, pace *pace) *lane {

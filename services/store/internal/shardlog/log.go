@@ -70,6 +70,14 @@ func New(cfg Config) *Log {
 			g.lanes = append(g.lanes, newLane(strconv.Itoa(len(g.lanes)), cfg, &g.pace))
 		}
 	}
+	for i, l := range g.lanes {
+		l.state.share = g.keptShare
+		for j, o := range g.lanes {
+			if i != j {
+				l.state.others = append(l.state.others, o.state)
+			}
+		}
+	}
 	return g
 }
 

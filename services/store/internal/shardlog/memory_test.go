@@ -27,6 +27,7 @@ type memory struct {
 	marks     []backend.Mark
 	commits   map[int]uint64
 	keys      map[backend.KeyHash]backend.Key
+	kept      map[string]backend.Kept
 	scheduled map[backend.ScheduledID]backend.Scheduled
 	batches   map[backend.BatchID]bool
 	owners    map[int]*memoryWriter
@@ -45,7 +46,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[producerKey]backend.Producer{}, commits: map[int]uint64{},
-		keys: map[backend.KeyHash]backend.Key{}, scheduled: map[backend.ScheduledID]backend.Scheduled{}, batches: map[backend.BatchID]bool{},
+		keys: map[backend.KeyHash]backend.Key{}, kept: map[string]backend.Kept{}, scheduled: map[backend.ScheduledID]backend.Scheduled{}, batches: map[backend.BatchID]bool{},
 		owners: map[int]*memoryWriter{}, asked: map[string]int{},
 	}
 }
@@ -230,6 +231,13 @@ func (w *memoryWriter) Commit(_ context.Context, b *backend.Batch) error {
 		for _, id := range b.Removed {
 			delete(m.scheduled, id)
 		}
+		for _, k := range b.Kept {
+			if m.head(k.Topic) != k.Seq {
+				m.complain("%s keeps message %d, and its newest is %d", k.Topic, k.Seq, m.head(k.Topic))
+			}
+			m.kept[k.Topic] = k
+		}
+		m.unkeep(b.Unkept)
 		m.marks = append(m.marks, b.Marks...)
 		m.batches[b.ID] = true
 		return nil
@@ -319,6 +327,7 @@ func (w *memoryWriter) Checkpoint(_ context.Context, c *backend.Checkpoint) erro
 			m.shards[s.Shard] = s
 			m.covered(s)
 		}
+		m.unkeep(c.Unkept)
 		return nil
 	})
 }
@@ -358,6 +367,24 @@ func (m *memory) read(topic string, epoch, from, to uint64, visit func(backend.R
 		}
 	}
 	return nil
+}
+
+func (m *memory) unkeep(all []backend.Kept) {
+	for _, k := range all {
+		if m.kept[k.Topic].Seq == k.Seq {
+			delete(m.kept, k.Topic)
+		}
+	}
+}
+
+func (m *memory) Kept(_ context.Context, topic string) (backend.Kept, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, ok := m.kept[topic]
+	if !ok {
+		return k, backend.ErrNotFound
+	}
+	return k, nil
 }
 
 func (m *memory) Oldest(_ context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {

@@ -29,6 +29,7 @@ type Metrics struct {
 	depth      *prometheus.GaugeVec
 	stalls     prometheus.Counter
 	positions  *prometheus.GaugeVec
+	kept       *prometheus.GaugeVec
 	forgotten  *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
 	refused    prometheus.Counter
@@ -63,6 +64,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		stalls: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_database_stalls_total", Help: "Times that a commit exceeded --db-stall, and appends were refused until it ended.",
 		}),
+		kept: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pushmesh_store_kept_topics", Help: "Topics of this store's shards that keep their last message.",
+		}, []string{"lane"}),
 		positions: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_producer_positions", Help: "Positions of ordered producers, one for each producer and topic, that are kept in memory.",
 		}, []string{"lane"}),
@@ -112,6 +116,8 @@ func (m *Metrics) committed(waited, took time.Duration, messages int, err error)
 		m.failures.WithLabelValues("unknown").Inc()
 	}
 }
+
+func (m *Metrics) keeps(lane string, topics int) { m.kept.WithLabelValues(lane).Set(float64(topics)) }
 
 func (m *Metrics) positioned(lane string, n int) { m.positions.WithLabelValues(lane).Set(float64(n)) }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
@@ -71,6 +72,8 @@ type planner struct {
 	positions map[producerKey]*taken
 	fresh     map[backend.ProducerID]int // positions that are new, by producer
 	freshAll  int
+	// topics that this plan has keep a message, less those it has keep none, by namespace
+	freshKept map[string]int
 }
 
 // growing is a topic that this plan appends to.
@@ -81,6 +84,7 @@ type growing struct {
 	first   uint64
 	records []run.Record
 	policy  *policy.Policy
+	keeps   bool // its newest message is kept
 }
 
 // taken is an ordered producer's numbers in this plan, from first on: which entry has which.
@@ -132,6 +136,10 @@ func (p *planner) decide(i int, e *entry) {
 			p.take(i, e, key)
 			p.mark(i, e, key)
 		}
+		return
+	}
+	if why := p.keptTooMany(e); why != nil {
+		p.results[i] = refusalOf(e, why)
 		return
 	}
 	if ordered {
@@ -289,6 +297,7 @@ func (p *planner) append(i int, e *entry, sh *shard) {
 		g.topic, g.shard, g.epoch, g.first, g.policy = e.item.GetTopic(), e.shard, sh.epoch, 1, p.policies.For(e.item.GetTopic())
 		if t := p.s.topics[g.topic]; t != nil {
 			g.first = t.head + 1
+			g.keeps = t.keeps
 		}
 		p.topics[g.topic] = g
 		p.order = append(p.order, g)
@@ -296,6 +305,9 @@ func (p *planner) append(i int, e *entry, sh *shard) {
 	}
 	if ttl := e.item.GetTtlUs(); ttl > 0 {
 		e.item.ExpiresAt = p.now + ttl
+	}
+	if g.policy.KeepLast {
+		p.keepLast(g, wire.HasPayload(e.item.GetBody()))
 	}
 	seq := g.first + uint64(len(g.records))
 	g.records = append(g.records, record(e.item))
@@ -363,6 +375,7 @@ func (p *planner) pack() {
 			})
 			records, first = records[n:], first+uint64(n)
 		}
+		p.packKept(g)
 	}
 }
 
@@ -391,6 +404,7 @@ func (s *state) apply(p *plan, entries []*entry) {
 	for i := range b.Runs {
 		s.extended(&b.Runs[i])
 	}
+	s.applyKept(b)
 	for _, k := range b.Keys {
 		s.keys.put(k, b.At)
 	}

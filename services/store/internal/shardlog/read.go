@@ -69,7 +69,15 @@ func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) (
 			return nil, nil, err
 		}
 	}
-	return heads, shards, g.refresh(ctx, stale)
+	if err := g.refresh(ctx, stale); err != nil {
+		return nil, nil, err
+	}
+	for _, h := range heads {
+		if h.GetKept() > 0 { // it is retained, however old it is
+			h.Oldest = min(h.GetOldest(), h.GetKept())
+		}
+	}
+	return heads, shards, nil
 }
 
 // head of a topic as memory has it; fresh reports whether its oldest is.
@@ -87,6 +95,9 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
 	}
 	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
+	if t.keeps {
+		h.Kept = t.kept(g.cfg.Policies().For(name), uint64(g.cfg.Now().UnixMicro()))
+	}
 	return h, t.oldest > t.head || t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
 }
 
@@ -118,32 +129,30 @@ func (g *Log) match(filters []string, limit int, unsure map[*lane]bool) (names [
 	if len(filters) == 0 {
 		return nil, nil, nil
 	}
-	var index topic.Index[int]
-	for i, f := range filters {
+	for _, f := range filters {
 		if err := topic.CheckFilter(f); err != nil {
 			return nil, nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
-		index.Add(f, i)
 	}
-	var found []int
+	m := newMatcher(filters)
 	shards = topic.NewShardSet()
 	for _, l := range g.lanes {
 		if unsure[l] {
 			continue
 		}
-		l.state.mu.RLock()
-		for n := range l.state.shards {
-			shards.Add(n)
+		before := l.state.ownershipsNow()
+		m.names(&l.state.mu, &l.state.names, "", func(name string) bool {
+			names = append(names, name)
+			return limit == 0 || len(names) <= limit
+		})
+		if limit > 0 && len(names) > limit {
+			return nil, nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("more than %d topics match", limit))
 		}
-		for name := range l.state.topics {
-			if found = index.Match(found[:0], name); len(found) > 0 {
-				names = append(names, name)
+		for n, ownership := range l.state.ownershipsNow() {
+			if before[n] == ownership { // all of it was there all the time
+				shards.Add(n)
 			}
 		}
-		l.state.mu.RUnlock()
-	}
-	if limit > 0 && len(names) > limit {
-		return nil, nil, code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("%d topics match, at most %d", len(names), limit))
 	}
 	return names, shards, nil
 }
@@ -221,7 +230,13 @@ func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, beg
 	if from > to {
 		return nil
 	}
+	if from == h.GetKept() { // a look at one row, wherever its run lies
+		if found, err := g.readKept(ctx, h, visit); found || err != nil {
+			return err
+		}
+	}
 	var bad error
+	reached, stopped := uint64(0), false
 	pacing := g.pace.reader()
 	defer pacing.done()
 	err = g.cfg.Backend.ReadRuns(ctx, name, h.GetEpoch(), from, to, func(r backend.Run) bool {
@@ -230,6 +245,7 @@ func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, beg
 		bad = run.Each(r.Packed, func(i int, rec *run.Record) bool {
 			if seq := r.First + uint64(i); seq >= from && seq <= to {
 				more = visit(seq, rec)
+				reached, stopped = seq, !more
 			}
 			return more
 		})
@@ -237,6 +253,9 @@ func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, beg
 	})
 	if bad != nil {
 		return fmt.Errorf("log of a topic: %w", bad)
+	}
+	if err == nil && !stopped && reached < h.GetKept() && to == h.GetKept() {
+		_, err = g.readKept(ctx, h, visit)
 	}
 	return err
 }

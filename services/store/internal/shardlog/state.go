@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/tidwall/btree"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
@@ -21,6 +24,16 @@ type state struct {
 	shards     map[int]*shard
 	ownerships uint64 // counts ownerships, for shard.ownership
 	topics     map[string]*topicState
+	// names are those of topics, in order, and keeping those of topics that keep their last
+	// message.
+	names   btree.Set[string]
+	keeping btree.Set[string]
+
+	// kept and shardsOwned are the lengths of keeping and shards, for other lanes; others are their
+	// states, and share is this store's part of a bound. nil: it is alone.
+	kept, shardsOwned atomic.Int64
+	others            []*state
+	share             func(most int) int
 
 	positions positions // of ordered producers; the lane's own, as is keys
 	keys      keyCache
@@ -46,6 +59,9 @@ type topicState struct {
 	// known.
 	oldest, oldestAt uint64
 	dirty            bool
+	// keeps says that the message at head is kept, until a time (0: for ever).
+	keeps     bool
+	keptUntil uint64
 }
 
 func newState(positions int, window time.Duration) *state {
@@ -76,6 +92,17 @@ func (s *state) owned() []int {
 	return all
 }
 
+// ownershipsNow tells ownerships of shards from earlier and later ones.
+func (s *state) ownershipsNow() map[int]uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make(map[int]uint64, len(s.shards))
+	for n, sh := range s.shards {
+		all[n] = sh.ownership
+	}
+	return all
+}
+
 // drop forgets shards.
 func (s *state) drop(gone func(shard int) bool) {
 	s.mu.Lock()
@@ -88,9 +115,18 @@ func (s *state) drop(gone func(shard int) bool) {
 	for name, t := range s.topics {
 		if gone(t.shard) {
 			delete(s.topics, name)
+			s.names.Delete(name)
+			s.keeping.Delete(name)
 		}
 	}
 	s.positions.drop(gone)
+	s.counted()
+}
+
+// counted tells other lanes how much there is.
+func (s *state) counted() {
+	s.kept.Store(int64(s.keeping.Len()))
+	s.shardsOwned.Store(int64(len(s.shards)))
 }
 
 // merge takes what was loaded of shards that were not owned before. Keys used before now are looked
@@ -105,9 +141,14 @@ func (s *state) merge(loaded *state, now uint64) {
 	}
 	for name, t := range loaded.topics {
 		s.topics[name] = t
+		s.names.Insert(name)
+		if t.keeps {
+			s.keeping.Insert(name)
+		}
 	}
 	s.positions.merge(&loaded.positions)
 	s.keys.since(now)
+	s.counted()
 }
 
 // loader fills a state from what a backend tells, and compares it with the log. bad are the shards
@@ -196,6 +237,7 @@ func (s *state) extended(r *backend.Run) {
 	if t == nil || t.epoch != r.Epoch {
 		t = &topicState{shard: r.Shard, epoch: r.Epoch, oldest: r.First, oldestAt: r.At}
 		s.topics[r.Topic] = t
+		s.names.Insert(r.Topic)
 	}
 	if t.head+1 == t.oldest { // nothing was retained before this run
 		t.oldestAt = r.At

@@ -61,6 +61,13 @@ func (l *lane) maintain(ctx context.Context) {
 		}
 		return
 	}
+	if err := l.sweepKept(ctx); err != nil {
+		l.log.Warn("deleting what topics keep no longer failed", "error", err)
+		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown) {
+			l.dropWriter(err)
+			return
+		}
+	}
 	l.checkpoint()
 }
 

@@ -31,6 +31,15 @@ const checkpointRows = 1000
 // Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut
 // short, it covers nothing new.
 func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
+	for part := range slices.Chunk(c.Unkept, checkpointRows) {
+		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
+			k := &part[i]
+			_, err := tx.ExecContext(ctx, deleteKept, k.Shard, k.Topic, int64(k.Epoch), int64(k.Seq))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
 	for part := range slices.Chunk(c.Topics, checkpointRows) {
 		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
 			t := &part[i]

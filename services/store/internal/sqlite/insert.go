@@ -74,6 +74,9 @@ func (b *Backend) insert(ctx context.Context, tx *sql.Tx, batch *backend.Batch) 
 	if err := markCopied(ctx, tx, batch.Copied); err != nil {
 		return nil, err
 	}
+	if err := moveKept(ctx, tx, batch.Kept, batch.Unkept); err != nil {
+		return nil, err
+	}
 	return made, moveScheduled(ctx, tx, batch)
 }
 

@@ -27,7 +27,7 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 	if err := l.begin(ctx, w.b); err != nil {
 		return err
 	}
-	for _, load := range []func(context.Context) error{l.topics, l.producers, l.runs, l.marks} {
+	for _, load := range []func(context.Context) error{l.topics, l.producers, l.runs, l.marks, l.kept} {
 		if err := load(ctx); err != nil {
 			return errors.Join(err, l.tx.Rollback())
 		}

@@ -103,6 +103,9 @@ func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return errors.Join(err, fmt.Errorf("sqlite: %w: the epoch is not greater than the present one", backend.ErrConflict))
 		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM kept"); err != nil {
+			return fmt.Errorf("sqlite: new epoch: %w", err)
+		}
 		if _, err := tx.ExecContext(ctx, "DELETE FROM claim_run"); err != nil {
 			return fmt.Errorf("sqlite: new epoch: %w", err)
 		}

@@ -53,6 +53,8 @@ type policyFlags struct {
 	ClientPublish    bool          `help:"Let clients publish over their connections."`
 	ClientSubscribe  string        `enum:"granted,none" default:"granted" help:"Which clients may subscribe: granted (those with the grant, and everybody at an edge with --open) or none. Backends always may."`
 	ClientHistory    string        `enum:"granted,none" default:"granted" help:"Which clients may read older messages: granted (those that may subscribe) or none (only start LIVE, no session, no group)."`
+	Keep             string        `enum:"retention,last" default:"retention" help:"What stays beyond the retention: retention (nothing) or last (each topic's newest message, until one without a payload deletes it)."`
+	MaxKept          uint32        `placeholder:"N" help:"Most topics that keep a message, with --keep last (1000000)."`
 	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
 	DeliveredEvents  bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
 	Rank             string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
@@ -69,6 +71,7 @@ func (c *policyFlags) policy() (*pushmeshv1.Policy, error) {
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
 		ClientSubscribe: subscribers[c.ClientSubscribe], ClientHistory: readers[c.ClientHistory],
 		DedupeWindow: cmdline.Duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
+		Keep: keeps[c.Keep], MaxKept: c.MaxKept,
 	}
 	if c.Rank != "" {
 		p.Rank = &pushmeshv1.RankPolicy{}
@@ -102,11 +105,17 @@ var readers = map[string]pushmeshv1.ClientHistory{
 	none:      pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE,
 }
 
+var keeps = map[string]pushmeshv1.Keep{
+	"retention": pushmeshv1.Keep_KEEP_RETENTION_UNSPECIFIED,
+	last:        pushmeshv1.Keep_KEEP_LAST,
+}
+
 func (namespacePut) Help() string {
 	return `Replaces the policy as a whole, and prints what changes; pushmesh namespace set changes only the fields that flags name.
 
   pushmesh namespace put orders --durable --retention 168h --ack-timeout 5s --max-attempts 5
   pushmesh namespace put ticks --overflow conflate
+  pushmesh namespace put state --durable --keep last     # for pushmesh kept
   pushmesh namespace put news --rank rank.json           # {"expression": {"expression": "features.quality"}}, for pushmesh rank --namespace
   pushmesh namespace put printer --claims claims.json    # {"ttl": "20s", "holders": 2}, for pushmesh claim`
 }

@@ -30,6 +30,8 @@ type Namespace struct {
 	ClientPublish    bool    `json:"client_publish,omitempty"`
 	ClientSubscribe  string  `json:"client_subscribe,omitempty"`
 	ClientHistory    string  `json:"client_history,omitempty"`
+	Keep             string  `json:"keep,omitempty"`
+	MaxKept          uint32  `json:"max_kept,omitempty"`
 	DedupeWindow     string  `json:"dedupe_window,omitempty"`
 	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
 	// Rank is a RankPolicy.
@@ -46,8 +48,8 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 		MaxAttempts: p.GetMaxAttempts(), DeadLetterTopic: p.GetDeadLetterTopic(), Presence: p.GetPresence(),
 		MaxPayload: p.GetMaxPayload(), ProducerRate: p.GetProducerRate(), ProducerInFlight: p.GetProducerInFlight(),
 		ClientPublish: p.GetClientPublish(), DedupeWindow: showDuration(p.GetDedupeWindow().AsDuration()),
-		DeliveredEvents: p.GetDeliveredEvents(),
-		Overflow:        overflowName(p.GetOverflow()),
+		DeliveredEvents: p.GetDeliveredEvents(), MaxKept: p.GetMaxKept(),
+		Overflow: overflowName(p.GetOverflow()),
 	}
 	if p != nil && p.MaxRedeliveries != nil {
 		s.MaxRedeliveries = p.MaxRedeliveries
@@ -57,6 +59,9 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 	}
 	if p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE {
 		s.ClientHistory = none
+	}
+	if p.GetKeep() == pushmeshv1.Keep_KEEP_LAST {
+		s.Keep = last
 	}
 	if p.GetRank() != nil {
 		// What came over gRPC can be written as JSON, but for text that is not UTF-8, which gRPC
@@ -71,6 +76,9 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 
 // none is how flags and JSON name what no client may.
 const none = "none"
+
+// last is how they name that a topic keeps its last message.
+const last = "last"
 
 // clients is what clients may do, in the table.
 func clients(p *pushmeshv1.Policy) string {

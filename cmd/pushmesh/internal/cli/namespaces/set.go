@@ -113,10 +113,13 @@ func shownField(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
 	case !m.Has(f):
 		return "default"
 	case f.Kind() == protoreflect.EnumKind:
-		if f.Name() != "overflow" {
-			return none // the only one beside the default
+		switch f.Name() { // what is the only one beside the default
+		case "overflow":
+			return overflowName(wirev1.Overflow(m.Get(f).Enum()))
+		case "keep":
+			return last
 		}
-		return overflowName(wirev1.Overflow(m.Get(f).Enum()))
+		return none
 	case f.Kind() == protoreflect.MessageKind:
 		if d, ok := m.Get(f).Message().Interface().(*durationpb.Duration); ok {
 			return d.AsDuration().String()

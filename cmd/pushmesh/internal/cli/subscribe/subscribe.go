@@ -28,6 +28,7 @@ type Command struct {
 	ClientID string   `name:"client-id" placeholder:"ID" help:"Client id, which a session belongs to. By default the edge chooses one."`
 	From     string   `placeholder:"live|earliest|session|SEQ|EPOCH:SEQ" help:"Where to begin; SEQ is the first message that is wanted (live)."`
 	Last     uint64   `placeholder:"N" help:"Begin with the last N messages."`
+	SkipLast bool     `name:"skip-last" help:"Begin at the head in topics that keep their last message, too (pushmesh kept)."`
 	Group    string   `placeholder:"NAME" help:"Share the messages with the other members of this group: each message goes to one member."`
 	GroupKey string   `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
 	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression is true; it may use headers, features, priority, topic, from and a JSON payload."`
@@ -87,6 +88,9 @@ func (c *Command) options() ([]pushmesh.Option, error) {
 			return nil, cmdline.Usage("--rank-top-k and --group exclude each other")
 		}
 		opts = append(opts, pushmesh.WithRankTopK(c.RankTopK))
+	}
+	if c.SkipLast {
+		opts = append(opts, pushmesh.WithoutLast())
 	}
 	if c.Last > 0 && c.From != "" {
 		return nil, cmdline.Usage("--from and --last exclude each other")

@@ -87,6 +87,9 @@ func policy(t *rapid.T) *pushmeshv1.Policy {
 		ClientHistory:    pushmeshv1.ClientHistory(rapid.Int32Range(0, 1).Draw(t, "client_history")),
 		DeliveredEvents:  rapid.Bool().Draw(t, "delivered_events"),
 	}
+	if p.GetDurable() && p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_GRANTED_UNSPECIFIED && rapid.Bool().Draw(t, "keeps") {
+		p.Keep, p.MaxKept = pushmeshv1.Keep_KEEP_LAST, number("max_kept", 1000)
+	}
 	if rapid.Bool().Draw(t, "has max_redeliveries") {
 		n := number("max_redeliveries", 2)
 		p.MaxRedeliveries = &n

@@ -122,7 +122,7 @@ func (f *Feed) AheadHead(h exchange.Head) exchange.Head {
 	switch {
 	case st == nil || !st.known || st.epoch < h.Epoch:
 	case st.epoch > h.Epoch:
-		h.Epoch, h.Head, h.Oldest = st.epoch, st.last, max(st.oldest, 1)
+		h.Epoch, h.Head, h.Oldest, h.Behind = st.epoch, st.last, max(st.oldest, 1), 0
 	default:
 		h.Head = max(h.Head, st.last)
 	}

@@ -83,7 +83,10 @@ func ask(ctx context.Context, s Store, topics, filters []string) ([]exchange.Hea
 func convert(heads []*meshv1.Head) []exchange.Head {
 	out := make([]exchange.Head, len(heads))
 	for i, h := range heads {
-		out[i] = exchange.Head{Topic: h.GetTopic(), Epoch: h.GetEpoch(), Head: h.GetHead(), Oldest: h.GetOldest()}
+		out[i] = exchange.Head{Topic: h.GetTopic(), Epoch: h.GetEpoch(), Head: h.GetHead(), Oldest: h.GetOldest(), Behind: h.GetHead()}
+		if h.GetKept() > 0 {
+			out[i].Behind = h.GetKept() - 1
+		}
 	}
 	return out
 }

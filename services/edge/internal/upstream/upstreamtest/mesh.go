@@ -58,6 +58,8 @@ type Log struct {
 	Epoch    uint64
 	Oldest   uint64
 	Messages []*exchange.Message
+	// Keeps says that the store keeps the newest message.
+	Keeps bool
 }
 
 // Session as it is stored.
@@ -158,6 +160,13 @@ func (m *Mesh) Retain(name string, oldest uint64) {
 	m.log(name).Oldest = oldest
 }
 
+// Keep says whether the store keeps the newest message of a topic, which has one.
+func (m *Mesh) Keep(name string, keeps bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log(name).Keeps = keeps
+}
+
 // Expire sets when a message's time is over.
 func (m *Mesh) Expire(name string, seq, at uint64) {
 	m.mu.Lock()
@@ -247,7 +256,11 @@ func (m *Mesh) Session(user, name string) Session {
 }
 
 func (l *Log) head(name string) exchange.Head {
-	return exchange.Head{Topic: name, Epoch: l.Epoch, Head: uint64(len(l.Messages)), Oldest: l.Oldest}
+	h := exchange.Head{Topic: name, Epoch: l.Epoch, Head: uint64(len(l.Messages)), Oldest: l.Oldest, Behind: uint64(len(l.Messages))}
+	if l.Keeps {
+		h.Behind--
+	}
+	return h
 }
 
 var errStore = code.New(wirev1.Code_CODE_UNAVAILABLE, "no store")

@@ -164,12 +164,14 @@ type state struct {
 	producers map[string]backend.Producer
 	runs      []backend.Run
 	covered   []backend.Run
+	kept      map[string]backend.Kept
 }
 
 func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
 func (s *state) LoadTopic(x backend.Topic) { s.topics[x.Topic] = x }
 func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
 func (s *state) LoadMark(x backend.Mark)   { s.LoadProducer(x.Producer) }
+func (s *state) LoadKept(x backend.Kept)   { s.kept[x.Topic] = x }
 func (s *state) LoadCovered(x backend.Run) { s.covered = append(s.covered, x) }
 
 func (s *state) LoadProducer(x backend.Producer) {
@@ -183,7 +185,7 @@ func producerKey(x backend.Producer) string { return fmt.Sprintf("%s %x", x.Topi
 
 func load(t *testing.T, w backend.Writer, shards ...int) *state {
 	t.Helper()
-	s := &state{shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[string]backend.Producer{}}
+	s := &state{shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[string]backend.Producer{}, kept: map[string]backend.Kept{}}
 	need(t, w.Load(within(t), shards, s))
 	for _, shard := range shards {
 		if s.shards[shard].Epoch == 0 {

@@ -19,6 +19,11 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 				return err
 			}
 		}
+		if len(c.Unkept) > 0 {
+			if err := w.forgetKept(ctx, c.Unkept); err != nil {
+				return err
+			}
+		}
 		if len(c.Topics)+len(c.Producers)+len(c.Shards) == 0 {
 			return nil
 		}

@@ -28,6 +28,8 @@ const (
 	deleteLetters   = "delete_letters"
 	markLetters     = "mark_letters"
 	insertKeys      = "insert_key_"
+	putKept         = "put_kept"
+	deleteKept      = "delete_kept"
 )
 
 // prepared are the writer's statements by name. Arrays go down in one message and become rows
@@ -41,6 +43,8 @@ var prepared = func() map[string]string {
 			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::int[], $6::text[], $7::text[], $8::bytea[])`,
 		deleteScheduled: `DELETE FROM pushmesh.scheduled AS s USING unnest($1::bigint[], $2::uuid[]) AS gone (due, message_id)
 			WHERE s.due = gone.due AND s.message_id = gone.message_id AND s.due BETWEEN $3 AND $4`,
+		putKept:       putKeptSQL,
+		deleteKept:    deleteKeptSQL,
 		deleteLetters: `DELETE FROM pushmesh.dead_letter WHERE id = ANY($1::bigint[])`,
 		// A letter that somebody is removing is let be: an append never waits for that, and where
 		// it stays after all it is marked later.
@@ -171,6 +175,12 @@ func (w *Writer) write(p *pgconn.Pipeline, b *backend.Batch) {
 	if len(b.Removed) > 0 {
 		execute(deleteScheduled, w.removed(b.Removed)...)
 	}
+	if len(b.Kept) > 0 {
+		execute(putKept, w.kept(b.Kept)...)
+	}
+	if len(b.Unkept) > 0 {
+		execute(deleteKept, w.unkept(b.Unkept)...)
+	}
 	if len(b.Letters) > 0 {
 		execute(deleteLetters, w.letters(b.Letters)...)
 	}
@@ -182,7 +192,7 @@ func (w *Writer) write(p *pgconn.Pipeline, b *backend.Batch) {
 
 // lone reports whether a batch is one run and nothing else, as when messages come one at a time.
 func lone(b *backend.Batch) bool {
-	return len(b.Runs) == 1 && len(b.Keys)+len(b.Marks)+len(b.Scheduled)+len(b.Removed)+len(b.Letters)+len(b.Copied) == 0
+	return len(b.Runs) == 1 && len(b.Keys)+len(b.Marks)+len(b.Scheduled)+len(b.Removed)+len(b.Letters)+len(b.Copied)+len(b.Kept)+len(b.Unkept) == 0
 }
 
 // run is the parameters of a lone run and its batch's name.

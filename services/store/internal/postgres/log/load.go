@@ -59,7 +59,7 @@ func (l *loading) all(ctx context.Context) error {
 	if _, err := l.on.Exec(ctx, `LOCK TABLE ONLY pushmesh.checkpoint IN ACCESS SHARE MODE`); err != nil {
 		return err
 	}
-	for _, load := range []func(context.Context) error{l.loadShards, l.loadTopics, l.loadProducers, l.loadRuns, l.loadMarks} {
+	for _, load := range []func(context.Context) error{l.loadShards, l.loadTopics, l.loadProducers, l.loadRuns, l.loadMarks, l.loadKept} {
 		if err := load(ctx); err != nil {
 			return err
 		}

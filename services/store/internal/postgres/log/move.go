@@ -19,6 +19,7 @@ var shardTables = []struct{ table, columns string }{
 	{"topic", "shard, topic, epoch, head, oldest"},
 	{"producer", "shard, topic, producer, producer_seq, epoch, seq, at"},
 	{"mark", "shard, commit, topic, producer, producer_seq, epoch, seq, at"},
+	{"kept", "epoch, seq, at, until, shard, topic, packed"},
 	{"key_short", "hash, message_id, epoch, seq, published_at, until, shard"},
 	{"key_long", "hash, message_id, epoch, seq, published_at, until, shard"},
 	{"scheduled", "due, published_at, ttl, message_id, shard, topic, traceparent, body"},

@@ -89,6 +89,7 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)
+	q.Queue(`DELETE FROM pushmesh.kept`)
 	// Takes of shards for claims that the server knows nothing of, in what it lost, are left room
 	// for.
 	q.Queue(`DELETE FROM pushmesh.claim_run`)

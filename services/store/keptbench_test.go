@@ -1,0 +1,126 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/wire"
+)
+
+// BenchmarkKept is what a wildcard costs that finds ten of a million topics that keep a message
+// (PUSHMESH_KEPT_TOPICS: so many): asked of the store over gRPC, with the messages read from the
+// log.
+func BenchmarkKept(b *testing.B) {
+	topics, err := strconv.Atoi(cmp.Or(os.Getenv("PUSHMESH_KEPT_TOPICS"), "1000000"))
+	need(b, err)
+	for name, db := range map[string]func(b *testing.B) string{
+		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },
+		"postgres": func(b *testing.B) string { return pgtest.URL(b) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			_, c := alone(b, db(b))
+			keepLast(b, c, "state")
+			began := time.Now()
+			fillKept(b, c, topics)
+			b.Logf("%d topics keep a message after %v, %.0f a second", topics, time.Since(began).Round(time.Millisecond), float64(topics)/time.Since(began).Seconds())
+			for filter, want := range map[string]int{"state/471/+": 10, "state/471/#": 10, "state/+/none": 0, "+/471/+": 10} {
+				b.Run(filter, func(b *testing.B) {
+					for b.Loop() {
+						resp, err := c.Heads(b.Context(), &meshv1.HeadsRequest{Filters: []string{filter}, Limit: 1000})
+						if need(b, err); len(resp.GetHeads()) != want {
+							b.Fatalf("%d matches", len(resp.GetHeads()))
+						}
+					}
+					b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/op")
+				})
+			}
+			b.Run("state/471/+, read", func(b *testing.B) {
+				for b.Loop() {
+					resp, err := c.Heads(b.Context(), &meshv1.HeadsRequest{Filters: []string{"state/471/+"}, Limit: 1000})
+					need(b, err)
+					for _, h := range resp.GetHeads() {
+						if all, _, _ := readAll(b, c, &meshv1.ReadLogRequest{Topic: h.GetTopic(), FromSeq: h.GetKept()}); len(all) != 1 {
+							b.Fatalf("%d records", len(all))
+						}
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/op")
+			})
+		})
+	}
+}
+
+// BenchmarkAppendKept is BenchmarkAppend beside the same where each topic keeps its last message.
+func BenchmarkAppendKept(b *testing.B) {
+	for name, db := range map[string]func(b *testing.B) string{
+		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },
+		"postgres": func(b *testing.B) string { return pgtest.URL(b) },
+	} {
+		for _, topics := range []int{100, 10_000} {
+			for _, keeps := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/topics=%d/keeps=%t", name, topics, keeps), func(b *testing.B) {
+					_, c := alone(b, db(b))
+					if keeps {
+						keepLast(b, c, "room")
+					}
+					benchAppend(b, c, topics)
+				})
+			}
+		}
+	}
+}
+
+// keepLast has topics under a prefix keep their last message.
+func keepLast(t testing.TB, c meshv1.StoreServiceClient, prefix string) {
+	t.Helper()
+	_, err := c.PutNamespace(within(t), &meshv1.PutNamespaceRequest{Namespace: &pushmeshv1.Namespace{
+		Prefix: prefix, Policy: &pushmeshv1.Policy{Durable: true, Keep: pushmeshv1.Keep_KEEP_LAST, MaxKept: 2_000_000},
+	}})
+	need(t, err)
+}
+
+// fillKept publishes one message each to so many topics.
+func fillKept(b *testing.B, c meshv1.StoreServiceClient, topics int) {
+	b.Helper()
+	stream, err := c.Append(b.Context())
+	need(b, err)
+	body, err := wire.Body(&wirev1.Message{Payload: make([]byte, 64)})
+	need(b, err)
+	const perRequest, window = 64, 8192
+	room := make(chan struct{}, window/perRequest)
+	go func() {
+		for ref := 0; ref < topics; {
+			req := &meshv1.AppendRequest{}
+			for ; ref < topics && len(req.Items) < perRequest; ref++ {
+				req.Items = append(req.Items, item(uint64(ref), fmt.Sprintf("state/%d/%d", ref/10, ref%10), string(body)))
+			}
+			room <- struct{}{}
+			if err := stream.Send(req); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	}()
+	for answered, freed := 0, 0; answered < topics; {
+		resp, err := stream.Recv()
+		need(b, err)
+		for _, r := range resp.GetResults() {
+			if r.GetCode() != wirev1.Code_CODE_OK {
+				b.Fatalf("%v", r)
+			}
+		}
+		answered += len(resp.GetResults())
+		for ; freed < answered/perRequest; freed++ {
+			<-room
+		}
+	}
+}
