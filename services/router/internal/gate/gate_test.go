@@ -227,7 +227,7 @@ func about(t *testing.T, m protoreflect.MethodDescriptor, topic string) proto.Me
 	for i := range m.Input().Fields().Len() {
 		f := m.Input().Fields().Get(i)
 		switch name := f.Name(); {
-		case name != "topic" && name != "topics" && name != "resource" && (name != "filter" || m.Name() != "Watch"):
+		case name != "topic" && name != "topics" && name != "resource" && (name != "filter" || m.Name() != "Watch" && m.Parent().Name() != "KeptService"):
 		case f.IsList():
 			l := req.Mutable(f).List()
 			l.Append(protoreflect.ValueOfString("mine/1"))
@@ -250,13 +250,13 @@ func TestRolesByCallsByTopics(t *testing.T) {
 	always := map[string]string{
 		"Publish": "publisher", "PublishStream": "publisher", "CancelScheduled": "publisher", "Subscribe": "consumer",
 		"HistoryService/Read": "auditor", "HistoryService/Head": "auditor", "PresenceService/Count": "auditor", "PresenceService/List": "auditor", "PresenceService/Watch": "auditor",
-		"Check": "auditor", "ClaimService/Watch": "auditor", "ClaimService/List": "auditor", "DeadLetterService/List": "auditor",
+		"Check": "auditor", "ClaimService/Watch": "auditor", "ClaimService/List": "auditor", "DeadLetterService/List": "auditor", "KeptService/List": "auditor",
 		"AccessService/List": "auditor", "MembershipService/List": "auditor", "ListTeams": "auditor", "SessionService/List": "auditor", "SessionService/Get": "auditor", "NamespaceService/Get": "auditor", "NamespaceService/List": "auditor",
 		"RankService/Rank": "publisher consumer auditor", "ListModels": "auditor", "Nodes": "auditor",
 	}
 	own := map[string]string{
 		"HistoryService/Read": "consumer", "HistoryService/Head": "consumer", "PresenceService/Count": "consumer", "PresenceService/List": "consumer", "PresenceService/Watch": "consumer",
-		"Renew": "claimant", "Release": "claimant", "Leave": "claimant", "Check": "claimant", "ClaimService/Watch": "claimant", "ClaimService/List": "claimant",
+		"Renew": "claimant", "Release": "claimant", "Leave": "claimant", "Check": "claimant", "ClaimService/Watch": "claimant", "ClaimService/List": "claimant", "KeptService/List": "consumer",
 	}
 	has := func(of map[string]string, name, role string) bool {
 		service, method, _ := strings.Cut(strings.TrimPrefix(name, "pushmesh.v1."), "/")
