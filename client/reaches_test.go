@@ -223,7 +223,7 @@ func TestEveryOptionReachesTheMesh(t *testing.T) {
 	subscribe := map[string]Option{
 		"WithAck": WithAck(), "FromEarliest": FromEarliest(), "FromLast": FromLast(3), "FromSeq": FromSeq(2, 3), "FromSession": FromSession(),
 		"FromPositions": FromPositions(Position{"room/a", 1, 2}), "WithGroup": WithGroup("g"), "WithGroupKey": WithGroupKey(KeyTopic), "WithWhere": WithWhere("true"),
-		"WithRankTopK": WithRankTopK(3), "WithWindow": WithWindow(3), "WithOverflow": WithOverflow(wirev1.Overflow_OVERFLOW_CONFLATE), "WithoutEcho": WithoutEcho(),
+		"WithRankTopK": WithRankTopK(3), "WithWindow": WithWindow(3), "WithOverflow": WithOverflow(wirev1.Overflow_OVERFLOW_CONFLATE), "WithoutEcho": WithoutEcho(), "WithoutLast": WithoutLast(),
 	}
 	claim := map[string]ClaimOption{
 		"WithTTL": WithTTL(1), "WithPriority": WithPriority(1), "WithMaxWait": WithMaxWait(1), "WithoutWaiting": WithoutWaiting(), "OnPosition": OnPosition(func(int) {}),
