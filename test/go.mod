@@ -118,4 +118,6 @@ require github.com/pushmesh/pushmesh v0.0.0
 
 require github.com/coder/websocket v1.8.15
 
+require github.com/tidwall/btree v1.8.1 // indirect
+
 replace github.com/pushmesh/pushmesh => ..
