@@ -27,6 +27,7 @@ func TestFirstHourMesh(t *testing.T) {
 	const unkept = "nosuch/x is ephemeral, because no durable namespace covers it: its messages are not stored (pushmesh namespace put nosuch --durable changes that)\n"
 	must(t, "", with(m.router, "namespace", "put", "ticks", "--overflow", "conflate")...)
 	must(t, "", with(m.router, "namespace", "put", "orders", "--durable", "--retention", "2d")...)
+	must(t, "", with(m.router, "namespace", "put", "state", "--durable", "--keep", "last")...)
 	const table = "PREFIX  DURABLE  RETENTION  ACK TIMEOUT  OVERFLOW  CLIENTS  VERSION  BUILT IN\n"
 	for _, w := range []wrong{
 		{"publish to no namespace", with(m.router, "pub", "nosuch/x", "hello"), 0, "-\tID\n", unkept},
@@ -72,6 +73,19 @@ func TestFirstHourMesh(t *testing.T) {
 		{
 			"set makes ephemeral with --force", with(m.router, "namespace", "set", "orders", "--durable=false", "--force"), 0,
 			table + "orders  false    168h0m0s   -            default   granted  N        false\n", "orders: durable true -> false\n",
+		},
+		{
+			"put without --keep last of before", with(m.router, "namespace", "put", "state", "--durable", "--retention", "7d"), 2, "",
+			"pushmesh: topics of namespace state keep their last messages, and this command would delete these. " +
+				"Give --keep last too, or use pushmesh namespace set, which changes only what you name, or confirm with --force\n",
+		},
+		{
+			"set merges beside --keep last", with(m.router, "namespace", "set", "state", "--retention", "7d"), 0,
+			table + "state   true     168h0m0s   -            default   granted  N        false\n", "state: retention default -> 168h0m0s\n",
+		},
+		{
+			"set ends --keep last with --force", with(m.router, "namespace", "set", "state", "--keep", "retention", "--force"), 0,
+			table + "state   true     168h0m0s   -            default   granted  N        false\n", "state: keep last -> default\n",
 		},
 		{
 			"a wrong expression", with(m.router, "sub", "room/1/chat", "--grpc", "--where", "payload.total > "), 1, "",

@@ -151,6 +151,9 @@ func (p *plan) namespaces(w *wanted, m *mesh) (after map[string]*pushmeshv1.Poli
 		if ns.GetPolicy().GetDurable() {
 			c.loses += ", which is durable: its topics get the policy of the next shorter prefix"
 		}
+		if ns.GetPolicy().GetKeep() == pushmeshv1.Keep_KEEP_LAST {
+			c.loses += ", and what they keep is deleted unless that has keep LAST, too"
+		}
 		c.steps = []step{{deleteNamespaces, c.what + " is deleted", func(ctx context.Context, w *writer) error { return w.deleteNamespace(ctx, prefix, ns.GetVersion()) }}}
 		p.changes = append(p.changes, c)
 	}
@@ -177,6 +180,8 @@ func loses(prefix string, before, now *pushmeshv1.Policy) string {
 		return ""
 	case !now.GetDurable():
 		return "namespace " + prefix + " is durable, and becomes ephemeral: its messages are no longer stored"
+	case before.GetKeep() == pushmeshv1.Keep_KEEP_LAST && now.GetKeep() != pushmeshv1.Keep_KEEP_LAST:
+		return "topics of namespace " + prefix + " keep their last messages, and these are deleted"
 	case stay(now) < stay(before):
 		return fmt.Sprintf("messages in namespace %s go after %s, and no longer after %s", prefix, protoyaml.Duration(stay(now)), protoyaml.Duration(stay(before)))
 	}

@@ -129,6 +129,34 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Whoever ends keep LAST, by what is in the file or by what is not, is told what that deletes.
+func TestWhatIsKeptGoes(t *testing.T) {
+	const says = "topics of namespace state keep their last messages, and these are deleted\n"
+	for name, c := range map[string]struct {
+		text  string
+		prune []string
+		want  string
+	}{
+		"kept on":          {"namespaces: {state: {durable: true, keep: last, retention: 3d}}\n", nil, ""},
+		"ended":            {"namespaces: {state: {durable: true}}\n", nil, "! " + says},
+		"ended below":      {"namespaces: {state/a: {durable: true}}\n", nil, "! topics of namespace state/a, which is below state, keep their last messages, and these are deleted\n"},
+		"nothing is named": {"namespaces: {}\n", nil, ""},
+		"pruned": {
+			"namespaces: {orders: {durable: true, retention: 2d}, news: {rank: {model: {name: clicks, version: 1}}}, old: {durable: true}}\n",
+			[]string{meshfile.Namespaces},
+			"! namespace state is deleted, which is durable: its topics get the policy of the next shorter prefix, and what they keep is deleted unless that has keep LAST, too\n",
+		},
+	} {
+		m := there()
+		m.namespaces["state"] = &pushmeshv1.Namespace{Prefix: "state", Version: 9, Policy: &pushmeshv1.Policy{Durable: true, Keep: pushmeshv1.Keep_KEEP_LAST}}
+		got := shown(t, parsed(t, c.text, c.prune...).plan(m))
+		_, losses, _ := strings.Cut(got, " to delete\n")
+		if losses != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, losses, c.want)
+		}
+	}
+}
+
 // What this program, or the store, does not know whole is not written over.
 func TestPoliciesOfNewerVersionsStay(t *testing.T) {
 	m := there()

@@ -59,7 +59,7 @@ type policyFlags struct {
 	DeliveredEvents  bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
 	Rank             string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
 	Claims           string        `type:"existingfile" placeholder:"FILE" help:"Claim policy: a ClaimPolicy as JSON; {} has the defaults."`
-	Force            bool          `help:"Allow a durable namespace to become ephemeral, which stops storing its messages."`
+	Force            bool          `help:"Allow a durable namespace to become ephemeral, which stops storing its messages, or --keep last to end, which deletes what its topics keep."`
 	cmdline.RouterFlag
 	cmdline.FormatFlag
 }
@@ -140,7 +140,7 @@ func (c *namespacePut) Run(ctx context.Context, stdio cmdline.IO) error {
 
 // store puts a policy in the place of the one from before, says what changes, and prints it.
 func (c *policyFlags) store(ctx context.Context, stdio cmdline.IO, api pushmeshv1.NamespaceServiceClient, before, after *pushmeshv1.Policy) error {
-	if err := c.keepsDurable(before, after); err != nil {
+	if err := c.losesNothing(before, after); err != nil {
 		return err
 	}
 	answer, err := api.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{Prefix: c.Prefix, Policy: after}})

@@ -82,13 +82,20 @@ func policyOf(ctx context.Context, api pushmeshv1.NamespaceServiceClient, prefix
 	return p, true, nil
 }
 
-// keepsDurable refuses to make a durable namespace ephemeral by the way.
-func (c *policyFlags) keepsDurable(before, after *pushmeshv1.Policy) error {
-	if !before.GetDurable() || after.GetDurable() || c.Force {
-		return nil
+// losesNothing refuses to make a durable namespace ephemeral by the way, or to delete what its
+// topics keep.
+func (c *policyFlags) losesNothing(before, after *pushmeshv1.Policy) error {
+	const otherwise = "or use pushmesh namespace set, which changes only what you name, or confirm with --force"
+	keeps := func(p *pushmeshv1.Policy) bool { return p.GetKeep() == pushmeshv1.Keep_KEEP_LAST }
+	switch {
+	case c.Force:
+	case before.GetDurable() && !after.GetDurable():
+		return cmdline.Usage("namespace %s is durable, and this command would make it ephemeral: messages would no longer be stored. "+
+			"Give --durable too, "+otherwise, c.Prefix)
+	case keeps(before) && !keeps(after):
+		return cmdline.Usage("topics of namespace %s keep their last messages, and this command would delete these. Give --keep last too, "+otherwise, c.Prefix)
 	}
-	return cmdline.Usage("namespace %s is durable, and this command would make it ephemeral: messages would no longer be stored. "+
-		"Give --durable too, or use pushmesh namespace set, which changes only what you name, or confirm with --force", c.Prefix)
+	return nil
 }
 
 // changes says what is another value in a policy: "durable true -> false, retention 48h0m0s ->
