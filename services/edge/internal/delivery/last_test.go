@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -85,8 +86,9 @@ func TestLastMessagesThatCantBeFound(t *testing.T) {
 	}
 }
 
-// Whatever is published, deleted and subscribed in whatever order: what a subscriber saw last of a
-// topic is what it keeps, and nothing comes twice, or after what is newer.
+// Whatever is published, deleted and subscribed in whatever order, by one subscription of a
+// connection or several: what it saw last of a topic is what that keeps, and nothing comes twice,
+// or after what is newer.
 func TestASubscriberKnowsWhatIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := keeping(t, Limits{})
@@ -95,9 +97,9 @@ func TestASubscriberKnowsWhatIsKept(t *testing.T) {
 		head := map[string]uint64{}
 		type watcher struct {
 			*client
-			filter string
-			seen   map[string]uint64 // last seq by topic
-			has    map[string]uint64 // what it takes for kept
+			filters []string
+			seen    map[string]uint64 // last seq by topic
+			has     map[string]uint64 // what it takes for kept
 		}
 		var all []*watcher
 		look := func(c *watcher) {
@@ -107,14 +109,14 @@ func TestASubscriberKnowsWhatIsKept(t *testing.T) {
 				case *wirev1.Subscribed:
 				case *wirev1.Message:
 					if m.GetSeq() <= c.seen[m.GetTopic()] {
-						t.Fatalf("%s: %s/%d after %d", c.filter, m.GetTopic(), m.GetSeq(), c.seen[m.GetTopic()])
+						t.Fatalf("%v: %s/%d after %d", c.filters, m.GetTopic(), m.GetSeq(), c.seen[m.GetTopic()])
 					}
 					c.seen[m.GetTopic()] = m.GetSeq()
 					if delete(c.has, m.GetTopic()); len(m.GetPayload()) > 0 {
 						c.has[m.GetTopic()] = m.GetSeq()
 					}
 				default:
-					t.Fatalf("%s: %s", c.filter, fr.text())
+					t.Fatalf("%v: %s", c.filters, fr.text())
 				}
 			}
 			c.got = nil
@@ -132,10 +134,13 @@ func TestASubscriberKnowsWhatIsKept(t *testing.T) {
 				}
 				w.mesh.Live(ms...)
 			case 2:
-				filter := rapid.SampledFrom([]string{"state/1", "state/+", "state/2/#", "#"}).Draw(t, "filter")
-				c := &watcher{client: w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), filter: filter, seen: map[string]uint64{}, has: map[string]uint64{}}
-				c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: filter})
-				all = append(all, c)
+				n := rapid.IntRange(0, len(all)).Draw(t, "connection")
+				if n == len(all) {
+					all = append(all, &watcher{client: w.connect(&wirev1.Hello{HeartbeatMs: 600_000}), seen: map[string]uint64{}, has: map[string]uint64{}})
+				}
+				c, filter := all[n], rapid.SampledFrom([]string{"state/1", "state/+", "state/2/#", "#"}).Draw(t, "filter")
+				c.filters = append(c.filters, filter)
+				c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: uint32(len(c.filters)), Filter: filter})
 			case 3:
 				w.settle()
 				for _, c := range all {
@@ -147,8 +152,9 @@ func TestASubscriberKnowsWhatIsKept(t *testing.T) {
 		for _, c := range all {
 			look(c)
 			for _, name := range topics {
-				if topic.Match(c.filter, name) && c.has[name] != kept[name] {
-					t.Fatalf("%s: takes %d of %s for what is kept, and %d is", c.filter, c.has[name], name, kept[name])
+				matches := func(filter string) bool { return topic.Match(filter, name) }
+				if slices.ContainsFunc(c.filters, matches) && c.has[name] != kept[name] {
+					t.Fatalf("%v: takes %d of %s for what is kept, and %d is", c.filters, c.has[name], name, kept[name])
 				}
 			}
 		}
