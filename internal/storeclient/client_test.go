@@ -202,12 +202,19 @@ func TestHeadsUnderFiltersAreOfAllShards(t *testing.T) {
 	c, _, b := pair(t)
 	owns := b.owns
 	b.set(func(f *fake) { f.owns = func(n int) bool { return n != last && owns(n) } })
+	kept := &meshv1.StoreServiceListKeptRequest{}
 	if heads, err := c.Heads(t.Context(), nil, []string{"all/#"}, 0); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("one shard is nowhere: %v, %v", heads, err)
+	}
+	if list, err := c.ListKept(t.Context(), kept); code.Of(err) != wirev1.Code_CODE_UNAVAILABLE {
+		t.Errorf("one shard is nowhere, and it lists %v, %v", list, err)
 	}
 	b.set(func(f *fake) { f.owns = owns })
 	if _, err := c.Heads(t.Context(), nil, []string{"all/#"}, 0); err != nil {
 		t.Error(err)
+	}
+	if list, err := c.ListKept(t.Context(), kept); err != nil || len(list.GetTopics()) != 2 {
+		t.Errorf("%v, %v", list, err)
 	}
 }
 

@@ -167,6 +167,16 @@ func (f *fake) Heads(ctx context.Context, req *meshv1.HeadsRequest) (*meshv1.Hea
 	return resp, nil
 }
 
+// ListKept has one topic at each store.
+func (f *fake) ListKept(ctx context.Context, _ *meshv1.StoreServiceListKeptRequest) (*meshv1.StoreServiceListKeptResponse, error) {
+	if err := f.enter(ctx, -1); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &meshv1.StoreServiceListKeptResponse{Topics: []*meshv1.Head{{Topic: "all/" + f.addr, Head: 1, Kept: 1}}, Shards: topic.ShardSetOf(f.owns)}, nil
+}
+
 func (f *fake) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest) (*meshv1.AttachSessionResponse, error) {
 	return &meshv1.AttachSessionResponse{Generation: 1}, f.enter(ctx, topic.SessionShard(req.GetUser(), req.GetName()))
 }

@@ -68,20 +68,25 @@ func (c *Client) heads(ctx context.Context, topics, filters []string, limit uint
 		return nil, err
 	}
 	if len(filters) > 0 && !complete(resps) {
-		c.Refresh()
-		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "no store has loaded some of the shards now")
+		return nil, c.incomplete()
 	}
 	return mergeHeads(resps, topics, limit)
 }
 
 // complete reports whether filters were compared with the topics of every shard: a store that is
 // the owner as far as is known here may have loaded none of its shards yet, or have lost them.
-func complete(resps []*meshv1.HeadsResponse) bool {
+func complete[R interface{ GetShards() []byte }](resps []R) bool {
 	all := topic.NewShardSet()
 	for _, resp := range resps {
 		all.Union(resp.GetShards())
 	}
 	return all.Full()
+}
+
+// incomplete is the answer where it is not, and has the owners asked for again.
+func (c *Client) incomplete() error {
+	c.Refresh()
+	return code.Retry(wirev1.Code_CODE_UNAVAILABLE, retryAfter, "no store has loaded some of the shards now")
 }
 
 // later reports whether a head is newer than another of its topic: one store may not know yet that
@@ -121,13 +126,16 @@ func mergeHeads(resps []*meshv1.HeadsResponse, named []string, limit uint32) ([]
 }
 
 // ListKept asks every owner, and merges the first topics of their pages by name: none behind the
-// end of a page that another one follows.
+// end of a page that another one follows. Where a shard has no owner: UNAVAILABLE.
 func (c *Client) ListKept(ctx context.Context, req *meshv1.StoreServiceListKeptRequest) (*meshv1.StoreServiceListKeptResponse, error) {
 	resps, err := everywhere(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceListKeptResponse, error) {
 		return stub.ListKept(ctx, req)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if !complete(resps) {
+		return nil, c.incomplete()
 	}
 	out, end := &meshv1.StoreServiceListKeptResponse{}, ""
 	for _, resp := range resps {

@@ -1059,7 +1059,9 @@ type StoreServiceListKeptResponse struct {
 	// Names in ascending order of bytes. Head, oldest and kept are set.
 	Topics []*Head `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
 	// There are more.
-	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// Shards of which these are all the topics, as in HeadsResponse: those that were loaded here.
+	Shards        []byte `protobuf:"bytes,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1108,13 @@ func (x *StoreServiceListKeptResponse) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *StoreServiceListKeptResponse) GetShards() []byte {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
 }
 
 type AttachSessionRequest struct {
@@ -4613,10 +4622,11 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1bStoreServiceListKeptRequest\x12\x18\n" +
 	"\afilters\x18\x01 \x03(\tR\afilters\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"f\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"~\n" +
 	"\x1cStoreServiceListKeptResponse\x122\n" +
 	"\x06topics\x18\x01 \x03(\v2\x1a.pushmesh.internal.v1.HeadR\x06topics\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xd8\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x16\n" +
+	"\x06shards\x18\x03 \x01(\fR\x06shards\"\xd8\x01\n" +
 	"\x14AttachSessionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +

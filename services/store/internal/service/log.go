@@ -83,11 +83,11 @@ func (s *Service) ListKept(ctx context.Context, req *meshv1.StoreServiceListKept
 	if limit == 0 || limit > maxPage {
 		limit = maxPage
 	}
-	topics, more, err := s.cfg.Log.ListKept(ctx, req.GetFilters(), req.GetAfter(), limit)
+	topics, shards, more, err := s.cfg.Log.ListKept(ctx, req.GetFilters(), req.GetAfter(), limit)
 	if err != nil {
 		return nil, s.refused(ctx, "list kept", err)
 	}
-	return &meshv1.StoreServiceListKeptResponse{Topics: topics, More: more}, nil
+	return &meshv1.StoreServiceListKeptResponse{Topics: topics, More: more, Shards: shards}, nil
 }
 
 // Heads answers for topics and for what filters match.

@@ -254,26 +254,49 @@ func (g *Log) readKept(ctx context.Context, h *meshv1.Head, visit func(seq uint6
 }
 
 // ListKept answers with the topics behind one, in order, that keep a message and match a filter (no
-// filter: all), limit at most, and says whether there are more.
-func (g *Log) ListKept(ctx context.Context, filters []string, after string, limit int) (heads []*meshv1.Head, more bool, err error) {
+// filter: all), limit at most, and says whether there are more, and of which shards these are all:
+// one that is not loaded has none, which does not mean that its topics keep nothing.
+func (g *Log) ListKept(ctx context.Context, filters []string, after string, limit int) (heads []*meshv1.Head, shards topic.ShardSet, more bool, err error) {
 	unsure, err := g.sureOf(ctx, nil, true)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	if len(filters) == 0 {
 		filters = []string{"#"}
 	}
 	for _, f := range filters {
 		if err := topic.CheckFilter(f); err != nil {
-			return nil, false, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
+			return nil, nil, false, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
 	}
-	var names []string
-	m := newMatcher(filters)
-	for _, l := range g.lanes {
-		if unsure[l] {
-			return nil, false, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database has not answered for some shards")
+	if len(unsure) > 0 {
+		return nil, nil, false, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database has not answered for some shards")
+	}
+	before := g.ownershipsNow()
+	for m := newMatcher(filters); len(heads) == 0; {
+		var names []string
+		if names, more = g.keepers(m, after, limit); len(names) == 0 {
+			break
 		}
+		after = names[len(names)-1]
+		for _, name := range names {
+			h, _, err := g.head(name)
+			if code.Of(err) == wirev1.Code_CODE_CONFLICT || err == nil && h.GetKept() == 0 {
+				continue // lost, or deleted since it matched
+			}
+			if err != nil {
+				return nil, nil, false, err
+			}
+			heads = append(heads, h)
+		}
+	}
+	return heads, g.ownedSince(before), more, nil
+}
+
+// keepers are names of topics behind one that match and may keep a message, limit at most, and
+// whether there are more.
+func (g *Log) keepers(m *matcher, after string, limit int) (names []string, more bool) {
+	for _, l := range g.lanes {
 		n := 0
 		m.names(&l.state.mu, &l.state.keeping, after, func(name string) bool {
 			names = append(names, name)
@@ -285,18 +308,28 @@ func (g *Log) ListKept(ctx context.Context, filters []string, after string, limi
 	if more = len(names) > limit; more {
 		names = names[:limit]
 	}
-	for _, name := range names {
-		h, _, err := g.head(name)
-		if code.Of(err) == wirev1.Code_CODE_CONFLICT || err == nil && h.GetKept() == 0 {
-			continue // lost, or deleted since it matched
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		heads = append(heads, h)
+	return names, more
+}
+
+// ownershipsNow are those of each lane.
+func (g *Log) ownershipsNow() []map[int]uint64 {
+	all := make([]map[int]uint64, len(g.lanes))
+	for i, l := range g.lanes {
+		all[i] = l.state.ownershipsNow()
 	}
-	if more && len(heads) == 0 {
-		return g.ListKept(ctx, filters, names[len(names)-1], limit)
+	return all
+}
+
+// ownedSince are the shards that were owned all the time since ownershipsNow said so: nothing of
+// theirs was missing meanwhile.
+func (g *Log) ownedSince(before []map[int]uint64) topic.ShardSet {
+	shards := topic.NewShardSet()
+	for i, l := range g.lanes {
+		for n, ownership := range l.state.ownershipsNow() {
+			if before[i][n] == ownership {
+				shards.Add(n)
+			}
+		}
 	}
-	return heads, more, nil
+	return shards
 }

@@ -275,7 +275,7 @@ func testKeepsSome(t *testing.T, db Database) {
 	if got := code(value(t, "state/2", ""), value(t, "state/9", "x"), value(t, "state/7", "x")); got[0] != ok {
 		t.Errorf("one is deleted, another comes, and a third: %v", got)
 	}
-	heads, _, err := l.ListKept(within(t), []string{"state/+"}, "", 10)
+	heads, _, _, err := l.ListKept(within(t), []string{"state/+"}, "", 10)
 	if need(t, err); len(heads) != 3 {
 		t.Errorf("%d topics keep a message, at most 3", len(heads))
 	}
@@ -353,7 +353,7 @@ func testListKept(t *testing.T, db Database) {
 // listKept asks as Heads does.
 func listKept(ctx context.Context, l *Log, filters []string, after string, limit int) (heads []*meshv1.Head, more bool, err error) {
 	for {
-		heads, more, err = l.ListKept(ctx, filters, after, limit)
+		heads, _, more, err = l.ListKept(ctx, filters, after, limit)
 		if err == nil || ctx.Err() != nil {
 			return heads, more, err
 		}
