@@ -32,6 +32,7 @@ func refusing(prefix string, why *code.Error) *Policy {
 	p.Durable = true
 	p.Retention, p.DedupeWindow = MaxRetention, MaxDedupeWindow
 	p.MaxAttempts, p.MaxPayload = maxAttempts, MaxMaxPayload
+	p.KeepLast, p.MaxKept = true, MaxMaxKept // what its topics keep stays
 	// Nobody is granted a resource, and who holds one or waits for it is patiently waited for.
 	p.Claims.Holders, p.Claims.MaxTTL = 0, MaxClaimTTL
 	p.Claims.Grace, p.Claims.WaitTTL, p.Claims.OfferTTL = maxClaimGrace, maxClaimWaitTTL, maxClaimOffer

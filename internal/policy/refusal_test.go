@@ -31,7 +31,7 @@ func TestAnUnknownTableRefusesEveryTopic(t *testing.T) {
 		}
 	}
 	p := table.For("orders/1")
-	if p.Refusal == nil || !p.Durable || p.Retention != MaxRetention || p.DedupeWindow != MaxDedupeWindow || p.MaxAttempts != maxAttempts || p.Claims.Holders != 0 {
+	if p.Refusal == nil || !p.Durable || p.Retention != MaxRetention || p.DedupeWindow != MaxDedupeWindow || p.MaxAttempts != maxAttempts || p.Claims.Holders != 0 || !p.KeepLast {
 		t.Errorf("a policy that is not known must lose nothing: %+v", p)
 	}
 }
@@ -70,7 +70,7 @@ func TestANamespaceThatIsNotUnderstoodIsRefusedAndOthersAreNot(t *testing.T) {
 					t.Errorf("%s: %v", filter, why)
 				}
 			}
-			if p := table.For("orders/eu/1"); p.Refusal == nil || !p.Durable || p.Retention != MaxRetention {
+			if p := table.For("orders/eu/1"); p.Refusal == nil || !p.Durable || p.Retention != MaxRetention || !p.KeepLast {
 				t.Errorf("%+v", p)
 			}
 			if p := table.For("orders/eu/fr/1"); p.Refusal != nil || p.MaxAttempts != 3 {

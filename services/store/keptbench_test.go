@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -76,6 +77,36 @@ func BenchmarkAppendKept(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkAppendWhileKeptGoes is how long appends to another namespace take, one after the other,
+// while what 50,000 topics kept is deleted because their namespace keeps nothing any more.
+func BenchmarkAppendWhileKeptGoes(b *testing.B) {
+	for name, db := range map[string]func(b *testing.B) string{
+		"sqlite":   func(b *testing.B) string { return "sqlite:" + filepath.Join(b.TempDir(), "store.db") },
+		"postgres": func(b *testing.B) string { return pgtest.URL(b) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			_, c := alone(b, db(b))
+			keepLast(b, c, "state")
+			fillKept(b, c, 50_000)
+			_, err := c.DeleteNamespace(within(b), &meshv1.DeleteNamespaceRequest{Prefix: "state"})
+			need(b, err)
+			stream, err := c.Append(b.Context())
+			need(b, err)
+			var took []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				need(b, stream.Send(&meshv1.AppendRequest{Items: []*meshv1.AppendItem{item(uint64(len(took)), fmt.Sprint("room/", len(took)%100), "x")}}))
+				_, err := stream.Recv()
+				need(b, err)
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
+			b.ReportMetric(took[len(took)-1].Seconds()*1e3, "max-ms")
+		})
 	}
 }
 

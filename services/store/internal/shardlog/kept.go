@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/tidwall/btree"
 
@@ -118,7 +119,16 @@ func (l *loader) LoadKept(k backend.Kept) {
 	}
 }
 
-// kept says which message a topic keeps; 0: none.
+// keptAt is the time by which what is kept has expired: that of the clock, or 0 while it is in
+// doubt. Then nothing has.
+func keptAt(now func() time.Time, ages func() error) uint64 {
+	if ages() != nil {
+		return 0
+	}
+	return uint64(now().UnixMicro())
+}
+
+// kept says which message a topic keeps at a time of keptAt; 0: none.
 func (t *topicState) kept(pol *policy.Policy, now uint64) uint64 {
 	if !t.keeps || !pol.KeepLast || t.keptUntil != 0 && t.keptUntil <= now {
 		return 0
@@ -199,13 +209,14 @@ func (g *Log) keptShare(most int) int {
 	return min(most, int(math.Ceil(part+4*math.Sqrt(part))))
 }
 
-// sweepMost is how many topics that keep a message one step of a sweep looks at: about 1 ms.
+// sweepMost is how many topics that keep a message one step of a sweep looks at: about 1 ms. It
+// deletes checkpointPart of them at most: appends wait for that.
 const sweepMost = 4096
 
 // sweepKept deletes what topics keep whose namespace has nothing kept any more, and what has
 // expired: some topics at each call, all of them again and again.
 func (l *lane) sweepKept(ctx context.Context) error {
-	s, table, now := l.state, l.policies(), uint64(l.now().UnixMicro())
+	s, table, now := l.state, l.policies(), keptAt(l.now, l.ages)
 	l.metrics.keeps(l.name, s.keeping.Len())
 	if l.writer == nil || l.known() != nil || s.keeping.Len() == 0 {
 		return nil
@@ -214,7 +225,7 @@ func (l *lane) sweepKept(ctx context.Context) error {
 	n, at := 0, l.sweptTo
 	l.sweptTo = ""
 	s.keeping.Ascend(at, func(name string) bool {
-		if n++; n > sweepMost {
+		if n++; n > sweepMost || len(gone) == checkpointPart {
 			l.sweptTo = name
 			return false
 		}

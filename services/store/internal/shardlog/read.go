@@ -96,7 +96,7 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 	}
 	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
 	if t.keeps {
-		h.Kept = t.kept(g.cfg.Policies().For(name), uint64(g.cfg.Now().UnixMicro()))
+		h.Kept = t.kept(g.cfg.Policies().For(name), keptAt(g.cfg.Now, g.cfg.Ages))
 	}
 	return h, t.oldest > t.head || t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
 }

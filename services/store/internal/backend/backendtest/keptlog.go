@@ -225,6 +225,62 @@ func testKeepsNoMore(t *testing.T, db Database) {
 	}
 }
 
+// Nothing that topics keep is deleted because this version does not understand their namespace, or
+// by a clock that is in doubt.
+func testKeptInDoubt(t *testing.T, db Database) {
+	b, clock := db(t), NewClock()
+	defer closeNow(t, b)
+	last := &pushmeshv1.Policy{Durable: true, Keep: pushmeshv1.Keep_KEEP_LAST}
+	namespaces := func(notUnderstood string, gone *pushmeshv1.Policy) *policy.Table {
+		return policy.NewTable([]*pushmeshv1.Namespace{
+			{Prefix: "state", Policy: last, NotUnderstood: notUnderstood}, {Prefix: "short", Policy: last}, {Prefix: "gone", Policy: gone},
+		})
+	}
+	var table atomic.Pointer[policy.Table]
+	var doubt atomic.Bool
+	table.Store(namespaces("", last))
+	l := OpenLog(t, b, owner("a"), 2, clock.Now, func(c *shardlog.Config) {
+		c.Policies = table.Load
+		c.Ages = func() error {
+			if doubt.Load() {
+				return errors.New("nobody knows")
+			}
+			return nil
+		}
+	})
+	l.WaitReady(t)
+	const topics = 10 // of each, some in each lane
+	var state, short, gone []string
+	for i := range topics {
+		state, short, gone = append(state, fmt.Sprint("state/", i)), append(short, fmt.Sprint("short/", i)), append(gone, fmt.Sprint("gone/", i))
+		expires := value(t, short[i], "x")
+		expires.ExpiresAt = uint64(clock.Now().Add(time.Hour).UnixMicro())
+		wantOK(t, l.Append(t, value(t, state[i], "x"), expires, value(t, gone[i], "x"))...)
+	}
+	doubt.Store(true)
+	clock.Add(2 * time.Hour)
+	table.Store(namespaces("a rule of a newer version", &pushmeshv1.Policy{Durable: true}))
+	for _, name := range gone { // whoever looked at these has looked at the others as well
+		wantNoRow(t, b, name)
+	}
+	for _, name := range slices.Concat(state, short) {
+		if _, err := b.Kept(within(t), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(l.kept(t, short...)); n != topics {
+		t.Errorf("%d of %d topics keep a message that has expired by a clock in doubt", n, topics)
+	}
+	table.Store(namespaces("", last))
+	doubt.Store(false)
+	for _, name := range short {
+		wantNoRow(t, b, name)
+	}
+	if n := len(l.kept(t, state...)); n != topics {
+		t.Errorf("%d of %d topics keep a message once their namespace is understood again", n, topics)
+	}
+}
+
 // wantNoRow waits until the database keeps nothing of a topic.
 func wantNoRow(t *testing.T, b backend.Backend, name string) {
 	t.Helper()

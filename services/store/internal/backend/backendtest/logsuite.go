@@ -49,6 +49,7 @@ var logTests = []suiteTest{
 	{"LogKeepsBeyondRetention", testKeepsBeyondRetention},
 	{"LogKeepsReopen", testKeepsReopen},
 	{"LogKeepsNoMore", testKeepsNoMore},
+	{"LogKeptInDoubt", testKeptInDoubt},
 	{"LogKeepsSome", testKeepsSome},
 	{"LogKeepsNothingOfAnEpoch", testKeepsNothingOfAnEpoch},
 	{"LogListKept", testListKept},
