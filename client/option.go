@@ -82,5 +82,6 @@ func WithWindow(n uint32) Option { return func(s *wirev1.Subscribe) { s.ReceiveW
 // WithOverflow says what happens when the subscription can't keep up.
 func WithOverflow(o wirev1.Overflow) Option { return func(s *wirev1.Subscribe) { s.Overflow = o } }
 
-// WithoutEcho leaves out what this very connection publishes.
+// WithoutEcho leaves out what this client publishes itself: its user with its client id, over
+// whatever connection.
 func WithoutEcho() Option { return func(s *wirev1.Subscribe) { s.NoEcho = true } }

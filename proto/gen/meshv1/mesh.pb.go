@@ -221,9 +221,11 @@ func (x *Delivery) GetBody() []byte {
 
 // MessageFeatures is what the mesh ranks and filters a message by. It travels as the last field of the encoded message.
 type MessageFeatures struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Features      map[string]float64     `protobuf:"bytes,1,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	Vector        []float32              `protobuf:"fixed32,2,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Features map[string]float64     `protobuf:"bytes,1,rep,name=features,proto3" json:"features,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Vector   []float32              `protobuf:"fixed32,2,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	// Of the client that has published it (Go package internal/identity, Origin); 0: it was no client.
+	Origin        uint64 `protobuf:"fixed64,3,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +272,13 @@ func (x *MessageFeatures) GetVector() []float32 {
 		return x.Vector
 	}
 	return nil
+}
+
+func (x *MessageFeatures) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
 }
 
 // RouterFrame is what a router sends to one edge: a numbered batch, or a beat, or both. With a broadcast number it is for every edge, and has
@@ -4136,10 +4145,11 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x04 \x01(\x06R\texpiresAt\x12\x12\n" +
-	"\x04body\x18\x05 \x01(\fR\x04body\"\xb7\x01\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\"\xcf\x01\n" +
 	"\x0fMessageFeatures\x12O\n" +
 	"\bfeatures\x18\x01 \x03(\v23.pushmesh.internal.v1.MessageFeatures.FeaturesEntryR\bfeatures\x12\x16\n" +
-	"\x06vector\x18\x02 \x03(\x02R\x06vector\x1a;\n" +
+	"\x06vector\x18\x02 \x03(\x02R\x06vector\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\x06R\x06origin\x1a;\n" +
 	"\rFeaturesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xba\x03\n" +

@@ -403,7 +403,7 @@ func (a *auditor) subscriptions(c *state.Conn) {
 		if s.SubscriptionMore != state.NoSubscriptionMore {
 			a.sharers++
 			a.kept += int(s.Kept)
-			a.holds(c, "SubscriptionMore is kept for something", s.Wildcard || s.Filtered || s.Where != 0 || s.TopK != 0)
+			a.holds(c, "SubscriptionMore is kept for something", s.Wildcard || s.Picky() || s.TopK != 0)
 		}
 		if s.Wildcard {
 			a.wild[s.Wild]++

@@ -134,7 +134,7 @@ func TestRequestsRefused(t *testing.T) {
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "age < 5.0"}, "INVALID_ARGUMENT"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Where: "true", Group: "g"}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", RankTopK: 1}, "INVALID_ARGUMENT"},
-		{&wirev1.Subscribe{Id: 1, Filter: "a", NoEcho: true}, "UNSUPPORTED"},
+		{&wirev1.Subscribe{Id: 1, Filter: "a", NoEcho: true, Group: "g"}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "room/1", Ack: true, Overflow: wirev1.Overflow_OVERFLOW_DROP_OLDEST}, "UNSUPPORTED"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Start: wirev1.Start_START_SESSION}, "INVALID_ARGUMENT"},
 		{&wirev1.Subscribe{Id: 1, Filter: "a", Start: 77}, "INVALID_ARGUMENT"},

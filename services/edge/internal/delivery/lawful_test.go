@@ -73,5 +73,5 @@ func (c *client) concerns(m proto.Message, name string, ids []uint32) {
 // plain reports whether a subscription shares its messages with the other plain ones of its
 // connection, which the messages don't name.
 func plain(s *wirev1.Subscribe) bool {
-	return s.GetStart() == wirev1.Start_START_LIVE && len(s.GetPositions()) == 0 && s.GetGroup() == "" && s.GetWhere() == "" && s.GetRankTopK() == 0
+	return s.GetStart() == wirev1.Start_START_LIVE && len(s.GetPositions()) == 0 && s.GetGroup() == "" && s.GetWhere() == "" && s.GetRankTopK() == 0 && !s.GetNoEcho()
 }

@@ -193,7 +193,7 @@ func TestNobodyIsAskedForNothing(t *testing.T) {
 	for _, filter := range []string{"$dead/x", "$events/x", "open//x"} {
 		c.subscribe(&wirev1.Subscribe{Id: 1, Filter: filter})
 	}
-	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "open/1", NoEcho: true})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Filter: "open/1", NoEcho: true, Group: "g"})
 	c.send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Id: 2, Topic: "open/1"})
 	c.claim(&wirev1.Claim{Id: 3, Resource: "closed/1"})
 	c.claim(&wirev1.Claim{Id: 4, Op: wirev1.Claim_OP_LEAVE, Resource: "closed/1"})

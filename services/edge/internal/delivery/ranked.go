@@ -119,7 +119,7 @@ func (p rankPort) GoOn(m state.RankMember, k *ranked.Ranking[state.RankMember]) 
 func (p rankPort) Interest(m state.RankMember, topic string) (i ranked.Interest, ok bool) {
 	if t := m.Track.Get(); t != nil {
 		i = ranked.Interest{Profile: t.Conn.Profile, TopK: t.Rank.TopK}
-		if t.First.Filtered || len(t.Also) > 0 {
+		if t.First.Picky() || len(t.Also) > 0 {
 			i.Wants = func(x *exchange.Message) bool { return p.h.tracks.Judge(t, x) == state.Passes }
 		}
 		return i, true
@@ -130,7 +130,7 @@ func (p rankPort) Interest(m state.RankMember, topic string) (i ranked.Interest,
 	}
 	subs := p.h.fan.sharing(s, topic)
 	i = ranked.Interest{Profile: s.Conn.Profile, TopK: state.MostOf(subs)}
-	if s.Filtered || len(subs) > 1 {
+	if s.Picky() || len(subs) > 1 {
 		i.Wants = func(x *exchange.Message) bool { return state.WantedBy(subs, x) }
 	}
 	return i, true
@@ -194,7 +194,7 @@ func (r *rankedTrack) Outcome(m *exchange.Message) ranked.Outcome {
 // WantsAll implements ranked.Track.
 func (r *rankedTrack) WantsAll(from, to uint64) bool {
 	t := r.t
-	if t.First.Filtered || len(t.Also) > 0 {
+	if t.First.Picky() || len(t.Also) > 0 {
 		return false
 	}
 	return t.Cursor == nil || t.Cursor.Missing(from, to) == to-from+1
@@ -221,7 +221,7 @@ func (d *rankedDelivery) arrived(t *state.Track, j *arrival) (waits bool) {
 
 // unjudgedIn reports whether the range was asked for before a content filter was known.
 func (d *rankedDelivery) unjudgedIn(t *state.Track, e *exchange.Range) bool {
-	if !t.First.Filtered && len(t.Also) == 0 {
+	if !t.First.Picky() && len(t.Also) == 0 {
 		return false
 	}
 	d.hub.addCost(len(e.Messages))

@@ -88,6 +88,9 @@ func (h *Hub) subscribe(c *state.Conn, m *wirev1.Subscribe) {
 	if m.GetRankTopK() > 0 {
 		h.ranked.subscribe(s, m.GetRankTopK())
 	}
+	if m.GetNoEcho() {
+		h.subs.Picks(s).Origin = h.rooms.principals.Origin(c.Slot, c.ClientID)
+	}
 	if m.GetWhere() != "" {
 		h.filter(s, m)
 		return

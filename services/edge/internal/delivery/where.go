@@ -17,10 +17,7 @@ import (
 // filter has the mesh compile the subscription's content filter; it joins after that.
 func (h *Hub) filter(s *state.Subscription, m *wirev1.Subscribe) {
 	s.Filtered, s.Unjoined = true, true
-	h.subs.More(s)
-	if s.Kind == state.KindPlain {
-		s.Kind = state.KindOwn
-	}
+	h.subs.Picks(s)
 	h.mesh.Filter(h.handle(s.Conn), s.Ref, m.GetFilter(), m.GetWhere())
 }
 
@@ -96,7 +93,7 @@ func (f *fanout) address(it *sendq.Item, subs []*state.Subscription) {
 	lowest := subs[0].ID
 	for _, s := range subs {
 		lowest = min(lowest, s.ID)
-		if s.Judge(v) == state.Passes {
+		if s.Judge(it.Message(), v) == state.Passes {
 			f.hub.ids = append(f.hub.ids, s.ID)
 		}
 	}

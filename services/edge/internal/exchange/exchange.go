@@ -42,6 +42,8 @@ type Message struct {
 	Next *Message
 	// Mesh is an encoded meshv1.MessageFeatures, nil where it has none. It is in no frame.
 	Mesh []byte
+	// Origin is the client that has published it (identity.Origin); 0: it was no client.
+	Origin uint64
 	// Verdicts of content filters; nil: none was in use. They are replaced, off the loops, where
 	// others have come into use since.
 	Verdicts atomic.Pointer[Verdicts]

@@ -424,3 +424,8 @@ func (t *Table) Expired() *code.Error {
 
 // Name is a copy of the user's name, for whoever keeps it.
 func (t *Table) Name(slot uint32) string { return strings.Clone(t.User(slot)) }
+
+// Origin tells what this client publishes from what others do.
+func (t *Table) Origin(slot uint32, clientID string) uint64 {
+	return identity.Origin(t.User(slot), clientID)
+}

@@ -20,8 +20,8 @@ func (r *Rules) Subscribe(c Client, m *wirev1.Subscribe) *code.Error {
 		return unsupported("where is not supported with group: a message that one member filters out would go to no other member")
 	case len(m.GetWhere()) > maxWhere:
 		return invalid("where is longer than 4,096 bytes")
-	case m.GetNoEcho():
-		return unsupported("no_echo is not supported")
+	case m.GetNoEcho() && m.GetGroup() != "":
+		return unsupported("no_echo is not supported with group: a message that one member leaves out would go to no other member")
 	case c.Subscriptions >= r.Subscriptions:
 		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection is at its limit of subscriptions")
 	case c.Draining:

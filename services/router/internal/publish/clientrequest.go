@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
@@ -73,7 +74,7 @@ func (t *clientRequest) publishNext(now time.Time) *admission.Later {
 		return nil
 	}
 	refused, later := p.offer(now, &Message{
-		Context: context.Background(), Producer: client(it), From: from(it), FromClient: true,
+		Context: context.Background(), Producer: client(it), From: from(it), FromClient: true, Origin: identity.Origin(it.GetUser(), it.GetClientId()),
 		Patient: now.Before(t.until) && t.clients.patient.Load() < mostPatient, Ref: uint64(t.next), To: t,
 		Request: &pushmeshv1.PublishRequest{
 			Topic: it.GetTopic(), Payload: it.GetPayload(), Headers: it.GetHeaders(), DedupeKey: it.GetDedupeKey(),

@@ -18,9 +18,10 @@ func checkFeatures(m *pushmeshv1.PublishRequest) error {
 
 // encodeFeatures makes Message.mesh; nil where there is nothing for it. Equal features have equal
 // bytes.
-func encodeFeatures(m *pushmeshv1.PublishRequest) ([]byte, error) {
-	if len(m.GetFeatures()) == 0 && len(m.GetVector()) == 0 {
+func encodeFeatures(m *Message) ([]byte, error) {
+	f := &meshv1.MessageFeatures{Features: m.Request.GetFeatures(), Vector: m.Request.GetVector(), Origin: m.Origin}
+	if len(f.GetFeatures()) == 0 && len(f.GetVector()) == 0 && f.GetOrigin() == 0 {
 		return nil, nil
 	}
-	return proto.MarshalOptions{Deterministic: true}.Marshal(&meshv1.MessageFeatures{Features: m.GetFeatures(), Vector: m.GetVector()})
+	return proto.MarshalOptions{Deterministic: true}.Marshal(f)
 }

@@ -100,7 +100,9 @@ type Message struct {
 	// By is the backend, which may publish what its roles say; nil: everything, or no backend.
 	By *backends.Caller
 	// FromClient is true where only namespaces that allow it take the message.
-	FromClient  bool
+	FromClient bool
+	// Origin of a client (identity.Origin), which may not want an echo; 0: it is none.
+	Origin      uint64
 	Request     *pushmeshv1.PublishRequest
 	ProducerID  []byte
 	ProducerSeq uint64
@@ -218,7 +220,7 @@ func (p *Publisher) encode(now time.Time, m *Message, s *encodedMessage) (err er
 		return err
 	}
 	s.publishedAt, s.expiresAt = uint64(now.UnixMicro()), expiry(p.cfg.Clock(now), m.Request)
-	features, err := encodeFeatures(m.Request)
+	features, err := encodeFeatures(m)
 	if err != nil {
 		return code.New(wirev1.Code_CODE_INVALID_ARGUMENT, "features can't be encoded: "+err.Error())
 	}

@@ -3,6 +3,7 @@ package publish
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
@@ -279,6 +281,8 @@ func TestClientsPublish(t *testing.T) {
 	want := &wirev1.Message{
 		// and no trace: a client does not decide what is sampled
 		Payload: []byte("x"), PublishedAt: first.GetPublishedAt(), Id: results[0].GetMessageId(), Headers: map[string]string{"h": "v"}, From: "ann",
+		// MessageFeatures.origin
+		Mesh: binary.LittleEndian.AppendUint64([]byte{0x19}, identity.Origin("ann", "c")),
 	}
 	if diff := cmp.Diff(want, first, protocmp.Transform()); diff != "" || s.store.items[0].GetDedupeKey() != "k" {
 		t.Errorf("%s, key %q", diff, s.store.items[0].GetDedupeKey())

@@ -11,7 +11,7 @@ import (
 type Subscription struct {
 	Conn              *Conn
 	Topic             *Topic // without wildcards
-	*SubscriptionMore        // NoSubscriptionMore without wildcards, content filter and ranking
+	*SubscriptionMore        // NoSubscriptionMore where it has nothing of that
 	*Pending                 // nil once it is open
 	Gen               uint32
 	ID                uint32 // the client's
@@ -32,12 +32,14 @@ type Subscription struct {
 	Unjoined bool // it waits for the number of that, and the mesh has no Join of it
 }
 
-// SubscriptionMore is what one with wildcards or a content filter, or that is ranked, has beside.
+// SubscriptionMore is what one with wildcards or a content filter, or that is ranked
+// or wants no echo, has beside.
 type SubscriptionMore struct {
 	Wild   *Filter
 	At     uint32 // in Wild.Subscriptions
 	Topics uint32 // tracks at topics that it did not name
-	Where  uint32 // number of its content filter; 0: not known yet
+	Where  uint32 // number of its content filter; 0: not known yet, or none
+	Origin uint64 // of its own messages, which it does not want; 0: it wants them
 	TopK   uint32 // of the best; 0: it is not ranked
 	Kept   uint32 // bytes that its connection is charged
 	// Joined is the serial of the window of ephemeral candidates that it joined last.
@@ -118,6 +120,17 @@ func (p *Subscriptions) More(s *Subscription) *SubscriptionMore {
 		s.SubscriptionMore = p.Mores.Take()
 	}
 	return s.SubscriptionMore
+}
+
+// Picky reports whether it does not want every message: it has a content filter, or wants no echo.
+func (s *Subscription) Picky() bool { return s.Filtered || s.Origin != 0 }
+
+// Picks has it be judged which messages the subscription wants.
+func (p *Subscriptions) Picks(s *Subscription) *SubscriptionMore {
+	if s.Kind == KindPlain {
+		s.Kind = KindOwn
+	}
+	return p.More(s)
 }
 
 // Add lists a subscription with its connection.

@@ -18,9 +18,9 @@ func (p *Tracks) Judge(t *Track, m *exchange.Message) Verdict {
 		return Passes
 	}
 	v := m.Verdicts.Load()
-	all := t.First.Judge(v)
+	all := t.First.Judge(m, v)
 	for i := 0; i < len(t.Also) && all != Passes; i++ {
-		if one := t.Also[i].Judge(v); one != Filtered {
+		if one := t.Also[i].Judge(m, v); one != Filtered {
 			all = one
 		}
 	}
@@ -28,9 +28,15 @@ func (p *Tracks) Judge(t *Track, m *exchange.Message) Verdict {
 	return all
 }
 
-// Judge is what the subscription's content filter says of a message with these verdicts.
-func (s *Subscription) Judge(v *exchange.Verdicts) Verdict {
-	if !s.Filtered {
+// Judge is what the subscription's content filter says of a message with these verdicts. What it
+// must not echo passes none.
+func (s *Subscription) Judge(m *exchange.Message, v *exchange.Verdicts) Verdict {
+	switch {
+	case !s.Picky():
+		return Passes
+	case s.Origin != 0 && m.Origin == s.Origin:
+		return Filtered
+	case !s.Filtered:
 		return Passes
 	}
 	pass, known := v.Of(s.Where)
@@ -47,11 +53,11 @@ func (s *Subscription) Judge(v *exchange.Verdicts) Verdict {
 // does.
 func (t *Track) Wanting(dst []uint32, m *exchange.Message) []uint32 {
 	v := m.Verdicts.Load()
-	if t.First.Open && t.First.Judge(v) == Passes {
+	if t.First.Open && t.First.Judge(m, v) == Passes {
 		dst = append(dst, t.First.ID)
 	}
 	for _, s := range t.Also {
-		if s.Open && s.Judge(v) == Passes {
+		if s.Open && s.Judge(m, v) == Passes {
 			dst = append(dst, s.ID)
 		}
 	}
@@ -65,7 +71,7 @@ func (t *Track) Wanting(dst []uint32, m *exchange.Message) []uint32 {
 func WantedBy(subs []*Subscription, m *exchange.Message) bool {
 	v := m.Verdicts.Load()
 	for _, s := range subs {
-		if s.Judge(v) == Passes {
+		if s.Judge(m, v) == Passes {
 			return true
 		}
 	}
@@ -75,7 +81,7 @@ func WantedBy(subs []*Subscription, m *exchange.Message) bool {
 // WantAlike reports whether two subscriptions that share messages want the same ones, as far as is
 // known.
 func WantAlike(a, b *Subscription) bool {
-	return a == b || !a.Filtered && !b.Filtered || a.Filtered && b.Filtered && a.Where == b.Where && a.Where != 0
+	return a == b || !a.Picky() && !b.Picky() || a.Origin == b.Origin && a.Filtered == b.Filtered && a.Where == b.Where && (a.Where != 0 || !a.Filtered)
 }
 
 // MostOf is how many of the best the subscriptions want together.

@@ -399,6 +399,30 @@ func TestSubscribersDontGetFeatures(t *testing.T) {
 }
 
 // What a frame of 64 messages in a topic costs to make, with two headers each.
+// Who has published a message is told apart from what it is ranked and filtered by, which keeps no
+// memory where there is nothing of it.
+func TestMessagesHaveTheirOrigin(t *testing.T) {
+	for name, tt := range map[string]*meshv1.MessageFeatures{
+		"a backend's": {Features: map[string]float64{"price": 7}}, "a client's": {Origin: 7},
+		"a client's with features": {Origin: 1 << 63, Features: map[string]float64{"price": 7}}, "nothing": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mesh, err := proto.Marshal(tt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := wire.Body(&wirev1.Message{Payload: []byte("hi"), Mesh: mesh})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := Encode(nil, []Parts{{Topic: "t", Epoch: 1, Seq: 1, Body: body}}, false)[0]
+			if m.Origin != tt.GetOrigin() || (m.Mesh == nil) != (len(tt.GetFeatures()) == 0) {
+				t.Errorf("it is of %x, and keeps %x", m.Origin, m.Mesh)
+			}
+		})
+	}
+}
+
 func BenchmarkEncode(b *testing.B) {
 	var parts []Parts
 	for seq := range uint64(64) {

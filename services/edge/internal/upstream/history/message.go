@@ -4,14 +4,15 @@ package history
 
 import (
 	"bytes"
+	"encoding/binary"
 	"unicode/utf8"
 	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/wire"
-
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/upstream/fields"
 )
 
 // Parts of a message as routers and stores send them.
@@ -88,8 +89,9 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 			continue
 		}
 		frames = grown
-		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:], Mesh: bytes.Clone(mesh)})
+		messages = append(messages, exchange.Message{Topic: p.Topic, Epoch: p.Epoch, Seq: p.Seq, ExpiresAt: p.ExpiresAt, Frame: frames[at:]})
 		m := &messages[len(messages)-1]
+		m.Mesh, m.Origin = origin(mesh)
 		if m.Priority = priority; traced {
 			m.Traceparent = string(trace)
 		}
@@ -107,6 +109,29 @@ func encodeBlock(dst []*exchange.Message, all []Parts, size int, traced bool) []
 		messages[i].Block = uint32((cap(frames) + cap(messages)*int(unsafe.Sizeof(exchange.Message{}))) / len(messages))
 	}
 	return dst
+}
+
+// numOrigin is that of MessageFeatures.origin, and originSize how many bytes it takes.
+const (
+	numOrigin  = 3
+	originSize = 9
+)
+
+// origin parts an encoded MessageFeatures into a copy of what ranking and filters look at, nil
+// where there is nothing of that, and the client that has published the message.
+func origin(mesh []byte) (features []byte, client uint64) {
+	if len(mesh) == 0 {
+		return nil, 0
+	}
+	fields.Each(mesh, func(num protowire.Number, typ protowire.Type, value []byte) {
+		if num == numOrigin && typ == protowire.Fixed64Type {
+			client = binary.LittleEndian.Uint64(value)
+		}
+	})
+	if client != 0 && len(mesh) == originSize {
+		return nil, client
+	}
+	return bytes.Clone(mesh), client
 }
 
 // endRun has the capacity of the frames of messages that follow each other end with the last one,

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/identity"
 	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -336,7 +337,10 @@ func (m *Mesh) Publish(conn exchange.Conn, _ string, id uint32, item *meshv1.Cli
 	m.mu.Lock()
 	m.Published = append(m.Published, item)
 	m.mu.Unlock()
-	msg := m.Send(item.GetTopic(), string(item.GetPayload()))[0]
+	msgs := m.Append(item.GetTopic(), string(item.GetPayload()))
+	msg := msgs[0]
+	msg.Origin = identity.Origin(item.GetUser(), item.GetClientId())
+	m.Live(msgs...)
 	m.send(exchange.Published{Conn: conn, ID: id, Result: &meshv1.ClientPublishReply_Result{Seq: msg.Seq, Epoch: msg.Epoch}})
 }
 
