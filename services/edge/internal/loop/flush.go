@@ -13,7 +13,8 @@ type sending struct {
 	// Of a connection with TLS: what the sender was given, and whether it was sealed just now.
 	sealed []byte
 	fresh  bool
-	// Of a WebSocket without TLS: the same, a message in pieces, or what was left of one.
+	// Of a WebSocket without TLS: the same, a message in pieces, or what was left of one. The pieces
+	// are the hub's, and good until the first of the batch is settled.
 	pieces [][]byte
 	left   []byte
 	frames int // bytes of frames in sealed or pieces
@@ -85,6 +86,7 @@ func (l *Loop) gather(slots []uint32) (n int) {
 
 // settle tells the hub what has left, and ends those that are done.
 func (l *Loop) settle(results []poll.Result) {
+	l.keepRests(results)
 	for _, b := range l.batch {
 		p := l.peers.get(b.slot)
 		if b.owed {

@@ -455,8 +455,16 @@ func (l *Loop) messageToSeal(slot uint32, p *peer) (all []byte, frames int) {
 	return all, frames
 }
 
-// after is a copy of what comes behind the first n bytes of pieces.
+// after is a copy of what comes behind the first n bytes of pieces; nil: nothing does.
 func after(pieces [][]byte, n int) (rest []byte) {
+	size := -n
+	for _, piece := range pieces {
+		size += len(piece)
+	}
+	if size <= 0 {
+		return nil
+	}
+	rest = make([]byte, 0, size)
 	for _, piece := range pieces {
 		took := min(n, len(piece))
 		n -= took
@@ -479,17 +487,33 @@ func (l *Loop) header(n int) []byte {
 // headRoom is for headers of messages.
 const headRoom = 16 << 10
 
-// sentWeb keeps what the socket has not taken of b, of which it took n bytes.
+// sentWeb notes that the socket has taken n bytes of b.
 func (l *Loop) sentWeb(b *sending, p *peer, n int) {
 	switch {
 	case len(b.left) > 0:
 		p.web.left(b.left[n:])
 	default:
-		if rest := after(b.pieces, n); len(rest) > 0 {
-			l.peers.webOf(p).out = rest
-		}
-		l.hub.Wrote(b.slot, b.frames)
+		l.hub.Wrote(b.slot, b.frames) // keepRests has the rest
 	}
 	l.outside(b.slot, p)
 	l.peers.webRests(p)
+}
+
+// keepRests copies what the sockets have not taken of messages, for all of a batch before the hub is
+// told of any: it makes the ends of frames for the next one in the same memory.
+func (l *Loop) keepRests(results []poll.Result) {
+	for i := range l.batch {
+		b := &l.batch[i]
+		if !b.owed {
+			continue
+		}
+		r := results[0]
+		results = results[1:]
+		if len(b.pieces) == 0 || len(b.left) > 0 || r.Err != nil {
+			continue
+		}
+		if rest := after(b.pieces, r.N); len(rest) > 0 {
+			l.peers.webOf(l.peers.get(b.slot)).out = rest
+		}
+	}
 }

@@ -1,0 +1,106 @@
+package loop
+
+import (
+	"bufio"
+	"bytes"
+	"net/http"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/services/edge/internal/sys/poll"
+	"github.com/pushmesh/pushmesh/services/edge/internal/websocket/wsframe"
+)
+
+// smallBuffers have a socket take half of what is sent to it.
+var smallBuffers = poll.Buffers{Send: 4 << 10, NotSent: 4 << 10}
+
+// browser is a WebSocket of a loop whose turns are the test's, with subscriptions. All that it says
+// comes at once, its request in front.
+func browser(t *testing.T, l *Loop, subs ...*wirev1.Subscribe) *client {
+	t.Helper()
+	return browserOver(t, l, dial(t, l), subs...)
+}
+
+func browserOver(t *testing.T, l *Loop, c *client, subs ...*wirev1.Subscribe) *client {
+	t.Helper()
+	frames := frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1})
+	for _, s := range subs {
+		frames = append(frames, frameOf(t, wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, s)...)
+	}
+	want, upgraded := l.hub.Stats().Subscriptions+int64(len(subs)), l.stats.Upgraded
+	c.write(masked([]byte(request(protocolHeader)), 0x80|byte(wsframe.Binary), frames))
+	turnUntil(t, l, "the browser is subscribed", func() bool { return l.stats.Upgraded > upgraded && l.hub.Stats().Subscriptions == want && !l.turn() })
+	c = upgradedBy(t, c)
+	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+	for range subs {
+		c.read(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{})
+	}
+	return c
+}
+
+// upgradedBy takes the answer to the request of a connection.
+func upgradedBy(t *testing.T, c *client) *client {
+	t.Helper()
+	w := &webConn{Conn: c, in: bufio.NewReader(c)}
+	r, err := http.ReadResponse(w.in, nil)
+	if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", r, err)
+	}
+	_ = r.Body.Close()
+	return &client{t, w}
+}
+
+// turnedMessage is the next message of a client, which the loop sends by the test's turns.
+func turnedMessage(t *testing.T, l *Loop, c *client) *wirev1.Message {
+	t.Helper()
+	type frame struct {
+		ft   wirev1.FrameType
+		body []byte
+		err  error
+	}
+	got := make(chan frame, 1)
+	go func() {
+		ft, body, err := c.frame()
+		got <- frame{ft, body, err}
+	}()
+	var f frame
+	turnUntil(t, l, "a message arrives", func() bool {
+		select {
+		case f = <-got:
+			return true
+		default:
+			return false
+		}
+	})
+	var m wirev1.Message
+	if err := proto.Unmarshal(f.body, &m); f.err != nil || err != nil || f.ft != wirev1.FrameType_FRAME_TYPE_MESSAGE {
+		t.Fatalf("got %v, %v, %v", f.ft, f.err, err)
+	}
+	return &m
+}
+
+// What a socket has not taken of a message is copied before anything else is done with the hub,
+// which makes the ends of frames for others in the same memory.
+func TestTheRestOfAMessageIsItsOwn(t *testing.T) {
+	eachSender(t, func(t *testing.T, send SendMode) {
+		l, mesh := byHandIn(t, Config{Send: send, Buffers: smallBuffers})
+		// The one has more queued than a message of WebSocket holds, and what is left has ends of
+		// its own; the other's message, which follows, is cut.
+		one := browser(t, l, &wirev1.Subscribe{Id: 1, Filter: "user/1/inbox"}, &wirev1.Subscribe{Id: 1 << 31, Filter: "room/1", Start: wirev1.Start_START_EARLIEST})
+		other := browser(t, l, &wirev1.Subscribe{Id: 7, Filter: "room/1", Start: wirev1.Start_START_EARLIEST})
+		long := bytes.Repeat([]byte("m"), 600<<10)
+		mesh.Send("user/1/inbox", string(bytes.Repeat([]byte("x"), 40<<10)))
+		mesh.Send("room/1", string(long))
+		turnUntil(t, l, "both are stuck", func() bool { return l.peers.webs.Taken() == 2 && !l.turn() })
+		m := turnedMessage(t, l, other)
+		if len(m.GetSubs()) != 1 || m.GetSubs()[0] != 7 || !bytes.Equal(m.GetPayload(), long) {
+			t.Errorf("the other got a message of %d bytes for %d", len(m.GetPayload()), m.GetSubs())
+		}
+		turnedMessage(t, l, one)
+		if m := turnedMessage(t, l, one); len(m.GetSubs()) != 1 || m.GetSubs()[0] != 1<<31 || !bytes.Equal(m.GetPayload(), long) {
+			t.Errorf("the one got a message of %d bytes for %d", len(m.GetPayload()), m.GetSubs())
+		}
+	})
+}
