@@ -13,8 +13,8 @@ type sending struct {
 	// Of a connection with TLS: what the sender was given, and whether it was sealed just now.
 	sealed []byte
 	fresh  bool
-	// Of a WebSocket without TLS: the same, a message in pieces, or what was left of one. The pieces
-	// are the hub's, and good until the first of the batch is settled.
+	// Of a WebSocket without TLS: the same, a message in pieces, or what was left of one. The
+	// pieces are the hub's, and good until the first of the batch is settled.
 	pieces [][]byte
 	left   []byte
 	frames int // bytes of frames in sealed or pieces

@@ -499,8 +499,8 @@ func (l *Loop) sentWeb(b *sending, p *peer, n int) {
 	l.peers.webRests(p)
 }
 
-// keepRests copies what the sockets have not taken of messages, for all of a batch before the hub is
-// told of any: it makes the ends of frames for the next one in the same memory.
+// keepRests copies what the sockets have not taken of messages, for all of a batch before the hub
+// is told of any: it makes the ends of frames for the next one in the same memory.
 func (l *Loop) keepRests(results []poll.Result) {
 	for i := range l.batch {
 		b := &l.batch[i]
