@@ -134,7 +134,7 @@ func (a *auditor) queue(c *state.Conn) map[*state.Track]int {
 		return nil
 	}
 	a.queues++
-	a.holds(c, "its queue is for something", q.Len() > 0 || q.IsStalled())
+	a.holds(c, "its queue is for something", q.Len() > 0 || q.IsStalled() || c.Outside > 0)
 	queued, last := map[*state.Track]int{}, map[*state.Track]uint64{}
 	bytes, msgs, dead := 0, 0, 0
 	for i := range q.Len() {
@@ -174,7 +174,7 @@ func (a *auditor) queue(c *state.Conn) map[*state.Track]int {
 	a.is(c, "dead items", int(q.Dead()), dead)
 	a.holds(c, "a queue counts for the budget", q.Held() > bytes)
 	a.held += int64(q.Held())
-	a.queued += bytes
+	a.queued += bytes + int(c.Outside)
 	if q.IsStalled() {
 		a.stuck++
 	}

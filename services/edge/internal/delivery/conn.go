@@ -210,7 +210,7 @@ func (h *Hub) Secured(slot uint32, by exchange.Security) { h.conns.More(h.conns.
 func (h *Hub) Outside(slot uint32, n int) {
 	c := h.conns.Get(slot)
 	less := n < int(c.Outside)
-	h.queues.AddBytes(n - int(c.Outside))
+	c.Out.SetBeside(h.queues, slot, n)
 	if n > 0 || c.Outside > 0 {
 		h.conns.More(c).Outside = uint32(n)
 		h.conns.Less(c)
@@ -247,7 +247,7 @@ func (j *pausing) step(h *Hub) bool {
 // goes closes a connection that was asked to go once nothing is queued for it, un-ACKed or
 // unanswered.
 func (h *Hub) goes(c *state.Conn) {
-	if h.now < c.Deadline && (c.Unacked > 0 || c.Out.Len() > 0 || c.Claims.Waits() || c.Parked) {
+	if h.now < c.Deadline && (c.Unacked > 0 || c.Out.Len() > 0 || c.Outside > 0 || c.Claims.Waits() || c.Parked) {
 		h.wheel.Sooner(c.Slot, h.now+int64(Tick))
 		return
 	}

@@ -14,8 +14,8 @@ import (
 // half of its size: its ephemeral messages go, the oldest first; then its durable ones, the newest
 // first, which the subscription reads from the log later; of subscriptions with DROP_OLDEST the
 // oldest. A subscription with DISCONNECT costs the connection, and so does a queue that none of
-// that makes smaller: answers that are not read, or what the kernel holds. So a client within its
-// share loses nothing to others.
+// that makes smaller: answers that are not read, what was begun, or what the kernel holds. So a
+// client within its share loses nothing to others.
 
 // trimmedAtOnce is how many queues are trimmed for one message at most, and how many in a turn.
 const trimmedAtOnce = 4
@@ -186,8 +186,7 @@ func (h *Hub) trimOldest(c *state.Conn, goal int) {
 func (h *Hub) cut(c *state.Conn, why wirev1.Code, text string) {
 	h.close(c, why, text)
 	h.addCost(int(c.Out.Len()))
-	c.Out.DropAll(int(c.Out.Len()))
-	c.Out.Resume()
+	c.Out.LetGo()
 	c.Deadline = h.now // it has had its time
 	h.conns.MarkDirty(c)
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"net/http"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -102,5 +103,31 @@ func TestTheRestOfAMessageIsItsOwn(t *testing.T) {
 		if m := turnedMessage(t, l, one); len(m.GetSubs()) != 1 || m.GetSubs()[0] != 1<<31 || !bytes.Equal(m.GetPayload(), long) {
 			t.Errorf("the one got a message of %d bytes for %d", len(m.GetPayload()), m.GetSubs())
 		}
+	})
+}
+
+// Who takes nothing is closed after --stuck-timeout, also where all that was queued for it lies in
+// a message that was begun: it says that it is there, and holds what is claimed and un-ACKed.
+func TestAWebSocketThatTakesNothingIsClosed(t *testing.T) {
+	l, mesh := byHandIn(t, Config{Buffers: smallBuffers})
+	c := browser(t, l, &wirev1.Subscribe{Id: 1, Filter: "room/1"})
+	mesh.Send("room/1", string(bytes.Repeat([]byte("m"), 600<<10)))
+	turnUntil(t, l, "it is stuck", func() bool { return l.peers.webs.Taken() == 1 && !l.peers.get(0).writable })
+	w := c.Conn.(*webConn)
+	closed := func() bool { return l.hub.Stats().Closes[wirev1.Code_CODE_SLOW_CONSUMER] == 1 }
+	for waited := time.Duration(0); !closed(); waited += time.Second {
+		if waited > 2*l.cfg.Limits.StuckTimeout {
+			t.Fatalf("not closed after %v, %d stalled", waited, l.hub.Stats().Stalled)
+		}
+		if _, err := w.Conn.Write(masked(nil, 0x80|byte(wsframe.Pong), nil)); err != nil {
+			t.Fatal(err)
+		}
+		passes(l, time.Second)
+		for l.turn() {
+		}
+	}
+	turnUntil(t, l, "nothing is left", func() bool {
+		s := l.hub.Stats()
+		return s.Connections == 0 && s.QueuedBytes == 0 && s.BudgetBytes == 0 && s.KernelBytes == 0
 	})
 }

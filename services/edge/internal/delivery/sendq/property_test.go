@@ -452,20 +452,20 @@ func (m *machine) check() {
 				t.Fatalf("an item of %d bytes has messages of %d", len(it.bytes), size)
 			}
 		}
-		held := stateSize + bytes + int(s.kernel)
+		held := stateSize + bytes + int(s.kernel) + int(s.beside)
 		if len(s.items) != len(s.own) {
 			held += len(s.items) * itemSize
 		}
 		if s.bytes != bytes || int(s.answers) != answers || int(s.messages) != messages || int(s.dead) != dead || s.held != held || s.class != h.sizes.class(held) && held >= leastListed {
 			t.Fatalf("queue %d has %d bytes, %d of answers, %d messages, %d dead, %d held, and counts %+v", owner, bytes, answers, messages, dead, held, s)
 		}
-		if s.owner != uint32(owner) || s.n > uint32(len(s.items)) || s.n == 0 && !s.stalled || s.n > 0 && s.sent > 0 && int(s.sent) >= len(s.at(0).bytes) {
+		if s.owner != uint32(owner) || s.n > uint32(len(s.items)) || s.n == 0 && !s.stalled && s.beside == 0 || s.n > 0 && s.sent > 0 && int(s.sent) >= len(s.at(0).bytes) {
 			t.Fatalf("queue %d is not so: %+v", owner, s)
 		}
 		if s.class != 0 {
 			listed++
 		}
-		all, kernel, used = all+int64(bytes), kernel+int64(s.kernel), used+int64(held)
+		all, kernel, used = all+int64(bytes)+int64(s.beside), kernel+int64(s.kernel), used+int64(held)
 		if s.stalled {
 			stalled++
 		}
@@ -520,7 +520,7 @@ func TestQueueIsTheSimpleOne(t *testing.T) {
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			owner := rapid.IntRange(0, len(m.queues)-1).Draw(t, "owner")
 			x := m.queues[owner]
-			switch rapid.IntRange(0, 12).Draw(t, "op") {
+			switch rapid.IntRange(0, 13).Draw(t, "op") {
 			case 0, 1, 2, 3, 4, 5:
 				for range rapid.SampledFrom([]int{1, 1, 3, 40}).Draw(t, "pushes") {
 					m.push(owner)
@@ -541,6 +541,8 @@ func TestQueueIsTheSimpleOne(t *testing.T) {
 				m.ms += int64(rapid.IntRange(1, 400).Draw(t, "ms"))
 				m.wall += uint64(rapid.IntRange(1, 200).Draw(t, "wall"))
 				m.shared.SetTime(uint32(m.ms), m.wall)
+			case 13:
+				x.q.SetBeside(m.shared, uint32(owner), rapid.SampledFrom([]int{0, 0, 1, 100_000}).Draw(t, "beside"))
 			}
 			m.check()
 		}
@@ -549,7 +551,7 @@ func TestQueueIsTheSimpleOne(t *testing.T) {
 				m.write(owner)
 				m.check()
 			}
-			x.q.Resume()
+			x.q.LetGo()
 			for _, p := range x.pushed {
 				if !p.arrived && !p.dropped {
 					t.Fatalf("frame %d of queue %d (topic %q) has not arrived", p.number, owner, p.topic)

@@ -18,7 +18,8 @@ type Queue struct{ s *state }
 // Empty is a queue without anything in it.
 var Empty = Queue{slab.None[state]()}
 
-// state of a queue that is not empty, or of one whose socket is stalled.
+// state of a queue that is not empty, or of one whose socket is stalled, or that has something
+// beside it.
 type state struct {
 	items     []Item // a ring; a power of two. It is borrowed where it is not own
 	head      uint32
@@ -31,6 +32,7 @@ type state struct {
 	expires   uint64 // no message has expired before, Unix microseconds; 0: none will
 	owner     uint32
 	kernel    uint32 // bytes that the kernel holds while stalled
+	beside    uint32 // bytes that have left the queue, and wait for the socket in another form
 	reordered bool   // items are not in the order in which they came
 	stalled   bool   // the kernel takes nothing now
 	late      bool   // it took nothing for long
@@ -55,7 +57,7 @@ const (
 	deepQueue = 128
 )
 
-// IsEmpty reports whether nothing is queued and the socket is not stalled.
+// IsEmpty reports whether nothing is queued, nor beside the queue, and the socket is not stalled.
 func (q *Queue) IsEmpty() bool { return q.s == Empty.s }
 
 // Len is how many items there are, dead ones included.
@@ -199,10 +201,11 @@ func (q *Queue) pop() {
 	}
 }
 
-// emptied gives the state back in which nothing is left, unless it says that the socket is stalled.
+// emptied gives the state back in which nothing is left, unless it says that the socket is stalled,
+// or what is beside the queue.
 func (q *Queue) emptied() {
 	s := q.s
-	if !s.stalled {
+	if !s.stalled && s.beside == 0 {
 		q.give()
 		return
 	}

@@ -69,12 +69,6 @@ func (h *Shared) Bytes() int64 { return h.bytes }
 // are.
 func (h *Shared) KernelBytes() (bytes, sockets int64) { return h.kernel, h.stalled }
 
-// AddBytes counts n bytes that belong to a queue and are not in it; below 0: less.
-func (h *Shared) AddBytes(n int) {
-	h.bytes += int64(n)
-	h.budget.Charge(n)
-}
-
 // Deep takes the owners whose queue has grown long since it was asked last.
 func (h *Shared) Deep(dst []uint32) []uint32 {
 	dst = append(dst, h.deep...)

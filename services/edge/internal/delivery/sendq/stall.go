@@ -48,9 +48,35 @@ func (q *Queue) Resume() {
 	}
 	s.stalled, s.stalledAt, s.taken, s.late = false, 0, 0, false
 	s.shared.stalled--
-	if s.setKernel(0); s.n == 0 {
+	if s.setKernel(0); s.n == 0 && s.beside == 0 {
 		q.give()
 	}
+}
+
+// SetBeside says how many bytes wait for the socket that have left the queue in another form. They
+// count for the queue, and can't be dropped from it. The queue may be empty; owner is its number
+// then.
+func (q *Queue) SetBeside(shared *Shared, owner uint32, n int) {
+	if q.IsEmpty() {
+		if n == 0 {
+			return
+		}
+		q.s = shared.take(owner)
+	}
+	s := q.s
+	more := n - int(s.beside)
+	s.beside = uint32(n)
+	s.shared.bytes += int64(more)
+	if s.charge(more); s.n == 0 && n == 0 && !s.stalled {
+		q.give()
+	}
+}
+
+// LetGo drops all, and what is beside: the socket is about to be reset. The queue may be empty.
+func (q *Queue) LetGo() {
+	q.DropAll(int(q.s.n))
+	q.SetBeside(nil, 0, 0)
+	q.Resume()
 }
 
 // levels of a queue, in per cent of its limits. One counts again once the queue was below half of
