@@ -236,6 +236,7 @@ func (l *Loop) takeMessages(slot uint32, p *peer, fresh []byte) bool {
 			return false
 		}
 		l.spend(p, webFrameUnits)
+		l.chargeWeb(slot, &e, n)
 	}
 	if !p.open() {
 		return false
@@ -270,6 +271,17 @@ func (l *Loop) data(slot uint32, p *peer, e *wsframe.Event) bool {
 		return true
 	}
 	return l.feed(slot, p, e.Payload)
+}
+
+// chargeWeb counts what feed does not: headers, and frames that hold nothing to be fed.
+func (l *Loop) chargeWeb(slot uint32, e *wsframe.Event, n int) {
+	switch {
+	case e.Kind == wsframe.More:
+	case e.Kind == wsframe.Data && len(e.Payload) > 0:
+		l.charge(slot, 0, n-len(e.Payload))
+	default:
+		l.charge(slot, 1, n)
+	}
 }
 
 // pong answers a Ping.

@@ -131,3 +131,24 @@ func TestAWebSocketThatTakesNothingIsClosed(t *testing.T) {
 		return s.Connections == 0 && s.QueuedBytes == 0 && s.BudgetBytes == 0 && s.KernelBytes == 0
 	})
 }
+
+// Whatever a client sends is under its rates: Pings, and fragments of nothing, too.
+func TestControlFramesHaveARate(t *testing.T) {
+	for name, one := range map[string][]byte{
+		"pings":     masked(nil, 0x80|byte(wsframe.Ping), []byte("are you there?")),
+		"fragments": masked(nil, byte(wsframe.Continuation), nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := byHand(t, poll.ModeWrite)
+			c := browser(t, l)
+			w := c.Conn.(*webConn)
+			l.cfg.Rates = Rates{Frames: 100}
+			sent := masked(nil, byte(wsframe.Binary), nil)
+			if _, err := w.Conn.Write(append(sent, bytes.Repeat(one, 1000)...)); err != nil {
+				t.Fatal(err)
+			}
+			(&client{t, w.Conn}).arrived(l)
+			turnUntil(t, l, "it is read no more for a while", func() bool { return l.stats.Paced > 0 })
+		})
+	}
+}
