@@ -246,8 +246,8 @@ func (l *Loop) takeMail() (something bool) {
 func (l *Loop) timers() {
 	if l.ticked || l.ticks {
 		l.ticks = l.hub.Tick(tickBudget)
-		l.ping()
 	}
+	l.ping() // also whom a late Welcome finds silent: in this turn, as long as the slot is its own
 }
 
 // resume goes on with connections whose reading had to wait.

@@ -152,3 +152,27 @@ func TestControlFramesHaveARate(t *testing.T) {
 		})
 	}
 }
+
+// Who is welcomed so late that it was silent for half of its patience is asked in the same turn, and
+// the loop comes to rest.
+func TestWhoIsWelcomedLateIsAskedAtOnce(t *testing.T) {
+	l, mesh := byHand(t, poll.ModeWrite)
+	mesh.Hold()
+	c := dial(t, l)
+	c.write(masked([]byte(request(protocolHeader)), 0x80|byte(wsframe.Binary), frameOf(t, wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: 1, ClientId: "a", Session: "s", SessionTtlS: 60, HeartbeatMs: 1000})))
+	turnUntil(t, l, "its session is asked for", func() bool { return l.stats.Upgraded == 1 && !l.turn() })
+	passes(l, 2*time.Second)
+	l.turn()
+	mesh.Release()
+	turns := 0
+	for ; l.turn(); turns++ {
+		if turns > 100 {
+			t.Fatal("the loop turns without end")
+		}
+	}
+	c = upgradedBy(t, c)
+	c.read(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{})
+	if n := c.Conn.(*webConn).pings; n != 1 {
+		t.Fatalf("it was asked %d times", n)
+	}
+}
