@@ -3,7 +3,6 @@ package upgrade
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,21 +52,13 @@ func (o *Origins) Listed() bool { return o != nil && !o.any && len(o.patterns) >
 // host in lower case, without the port that its scheme has anyway.
 func host(scheme, s string) string {
 	s = strings.ToLower(s)
-	name, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return strings.TrimSuffix(s, ":")
-	}
 	switch strings.ToLower(scheme) {
 	case "http", "ws":
-		if port == "80" {
-			return name
-		}
+		s = strings.TrimSuffix(s, ":80")
 	case "https", "wss":
-		if port == "443" {
-			return name
-		}
+		s = strings.TrimSuffix(s, ":443")
 	}
-	return s
+	return strings.TrimSuffix(s, ":")
 }
 
 // check refuses an origin that is not allowed.

@@ -74,6 +74,47 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
+// hosted asks for a WebSocket of a host.
+func hosted(t *testing.T, host string, lines ...string) (*Request, error) {
+	t.Helper()
+	text := "GET / HTTP/1.1\r\nHost: " + host + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + offers + Frames + "\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
+	r, _, err := Read([]byte(text), 0)
+	return &r, err
+}
+
+// The port that a scheme has anyway makes no difference, also behind an address.
+func TestOriginsOfAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		allowed      []string
+		host, origin string
+		ok           bool
+	}{
+		{nil, "[2001:db8::1]:443", "https://[2001:db8::1]", true},
+		{nil, "[2001:db8::1]", "https://[2001:DB8::1]:443", true},
+		{nil, "[2001:db8::1]:80", "http://[2001:db8::1]", true},
+		{nil, "[2001:db8::1]:80", "https://[2001:db8::1]", false},
+		{nil, "[2001:db8::1]:7400", "https://[2001:db8::1]:7400", true},
+		{nil, "[2001:db8::1]:7400", "https://[2001:db8::1]", false},
+		{nil, "192.0.2.1:443", "https://192.0.2.1", true},
+		{[]string{"https://[2001:db8::1]:443"}, "edge.example", "https://[2001:db8::1]", true},
+		{[]string{"https://[2001:db8::1]"}, "edge.example", "https://[2001:db8::2]", false},
+	} {
+		o, err := ParseOrigins(c.allowed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := hosted(t, c.host, "Origin: "+c.origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Policy{Origins: o}
+		if a := p.Answer(nil, r, netip.Addr{}); a.Upgraded != c.ok || !c.ok && a.Status != http.StatusForbidden {
+			t.Errorf("%q at %q, of %v: %d", c.origin, c.host, c.allowed, a.Status)
+		}
+	}
+}
+
 func TestTokensAndCookies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
