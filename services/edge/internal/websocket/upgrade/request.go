@@ -149,7 +149,9 @@ func once(dst *[]byte, value []byte) *refusal {
 	if *dst != nil {
 		return errTwice
 	}
-	*dst = value
+	if *dst = value; value == nil {
+		*dst = []byte{} // it has come, empty
+	}
 	return nil
 }
 

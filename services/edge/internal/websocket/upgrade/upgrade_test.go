@@ -115,6 +115,28 @@ func TestOriginsOfAddresses(t *testing.T) {
 	}
 }
 
+// A header that comes once comes once, empty or not, and an empty origin is none of a page's.
+func TestEmptyHeadersCount(t *testing.T) {
+	t.Parallel()
+	for _, lines := range [][]string{
+		{"Host:"}, {"Host: other.example"}, {"Origin:", "Origin: https://edge.example"}, {"Origin: https://edge.example", "Origin:"}, {"Sec-WebSocket-Key:"},
+	} {
+		if _, err := hosted(t, "edge.example", lines...); !errors.Is(err, errTwice) {
+			t.Errorf("%q: %v", lines, err)
+		}
+	}
+	if _, err := hosted(t, "", "Host: edge.example"); !errors.Is(err, errTwice) {
+		t.Errorf("an empty Host, then another: %v", err)
+	}
+	r, err := hosted(t, "edge.example", "Origin:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := (&Policy{}).Answer(nil, r, netip.Addr{}); a.Status != http.StatusForbidden {
+		t.Errorf("an empty origin gets %d", a.Status)
+	}
+}
+
 func TestTokensAndCookies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
