@@ -153,8 +153,8 @@ func TestControlFramesHaveARate(t *testing.T) {
 	}
 }
 
-// Who is welcomed so late that it was silent for half of its patience is asked in the same turn, and
-// the loop comes to rest.
+// Who is welcomed so late that it was silent for half of its patience is asked in the same turn,
+// and the loop comes to rest.
 func TestWhoIsWelcomedLateIsAskedAtOnce(t *testing.T) {
 	l, mesh := byHand(t, poll.ModeWrite)
 	mesh.Hold()
