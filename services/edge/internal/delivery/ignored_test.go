@@ -56,7 +56,8 @@ func unused(m *mode, field string) string {
 		case field == "skip_last": // with topics that keep theirs, see TestLastMessagesComeFirst
 			return "in topics that keep none, and with a start or a position that says where to begin, it means nothing"
 		case field == "no_echo": // with its own messages, see TestNoEcho
-			if frame.GetGroup() == "" && frame.GetStart() != wirev1.Start_START_LIVE { // else it is not plain
+			if frame.GetGroup() == "" && frame.GetStart() != wirev1.Start_START_LIVE {
+				// else it is not plain
 				return "Where this client publishes nothing it means nothing"
 			}
 		case frame.GetGroup() != "":
