@@ -70,6 +70,7 @@ func TestWhatRecordsSay(t *testing.T) {
 		members    = pushmeshv1.NewMembershipServiceClient(m.conn)
 		letters    = pushmeshv1.NewDeadLetterServiceClient(m.conn)
 		nodes      = pushmeshv1.NewMeshServiceClient(m.conn)
+		kept       = pushmeshv1.NewKeptServiceClient(m.conn)
 		rolling    = &pushmeshv1.RankPolicy{Model: &pushmeshv1.ModelScorer{Name: "ctr", Version: 1, NextVersion: 2, NextShare: 0.5}}
 	)
 	place := func(prefix string, retention time.Duration, rank *pushmeshv1.RankPolicy) func() error {
@@ -161,6 +162,18 @@ func TestWhatRecordsSay(t *testing.T) {
 			_, err := letters.Discard(ctx, &pushmeshv1.DeadLetterServiceDiscardRequest{Ids: []uint64{5}})
 			return err
 		}, "", `{"discarded":1,"ids":[5]}`},
+		{"KeptService/Delete", func() error {
+			_, err := namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
+				Prefix: "state", Policy: &pushmeshv1.Policy{Durable: true, Keep: pushmeshv1.Keep_KEEP_LAST},
+			}})
+			if err == nil {
+				_, err = m.pub.Publish(ctx, &pushmeshv1.PublishRequest{Topic: "state/lamp", Payload: []byte("on")})
+			}
+			if err == nil {
+				_, err = kept.Delete(ctx, &pushmeshv1.KeptServiceDeleteRequest{Topic: "state/lamp"})
+			}
+			return err
+		}, `"topic":"state/lamp"`, `"topic":"state/lamp"`},
 		{"MeshService/Rebalance", func() error {
 			_, err := nodes.Rebalance(ctx, &pushmeshv1.RebalanceRequest{Edge: "a", Share: 0.5})
 			return err

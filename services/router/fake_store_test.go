@@ -246,7 +246,11 @@ func (s *fakeStore) ReadLog(req *meshv1.ReadLogRequest, stream grpc.ServerStream
 func (s *fakeStore) Heads(_ context.Context, req *meshv1.HeadsRequest) (*meshv1.HeadsResponse, error) {
 	resp := &meshv1.HeadsResponse{}
 	for _, t := range req.GetTopics() {
-		resp.Heads = append(resp.Heads, &meshv1.Head{Topic: t, Epoch: fakeEpoch, Head: uint64(len(s.log.topic(t))), Oldest: 1})
+		h := &meshv1.Head{Topic: t, Epoch: fakeEpoch, Head: uint64(len(s.log.topic(t))), Oldest: 1}
+		if strings.HasPrefix(t, "state/") { // they keep their last message
+			h.Kept = h.GetHead()
+		}
+		resp.Heads = append(resp.Heads, h)
 	}
 	return resp, nil
 }
