@@ -53,9 +53,12 @@ type SubscriberConfig struct {
 	// CloseTimeout bounds how long Close waits for a handler; 0: 5 s.
 	CloseTimeout time.Duration
 	// TLS of the connections, over whatever Dial returns; nil: none. An empty ServerName is the
-	// host that Addrs, or an edge that goes away, names; empty NextProtos are the protocol's, and
-	// nil RootCAs the system's.
+	// host that Addrs, or an edge that goes away, names; empty NextProtos are the protocol's
+	// (http/1.1 with WebSocket), and nil RootCAs the system's.
 	TLS *tls.Config
+	// WebSocket has the connection be a WebSocket, for networks that let nothing else through. It
+	// takes a little more of an edge than a connection without.
+	WebSocket bool
 	// Dial replaces the plain TCP dialler.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no
@@ -139,7 +142,7 @@ func (c *SubscriberConfig) setDefaults() error {
 	setDefault(&c.DialTimeout, 5*time.Second)
 	setDefault(&c.CloseTimeout, 5*time.Second)
 	setDefault(&c.Agent, "pushmesh-go")
-	c.TLS = tlsFor(c.TLS)
+	c.TLS = tlsFor(c.TLS, c.WebSocket)
 	if c.Dial == nil {
 		setDefaultLookup(&c.lookup)
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {

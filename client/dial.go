@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/webconn"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
@@ -24,12 +25,16 @@ import (
 const sessionsKept = 16
 
 // tlsFor completes what a caller wants of TLS.
-func tlsFor(cfg *tls.Config) *tls.Config {
+func tlsFor(cfg *tls.Config, webSocket bool) *tls.Config {
 	if cfg == nil {
 		return nil
 	}
 	cfg = cfg.Clone()
-	if len(cfg.NextProtos) == 0 {
+	switch {
+	case len(cfg.NextProtos) > 0:
+	case webSocket:
+		cfg.NextProtos = []string{"http/1.1"}
+	default:
 		cfg.NextProtos = []string{wire.ALPN}
 	}
 	if cfg.ClientSessionCache == nil {
@@ -96,8 +101,26 @@ func handshake(l *link.Conn, hello []byte, addr string) error {
 	return nil
 }
 
-// dial reaches a place, and shakes hands there where that is wanted.
+// dial reaches a place, and asks for a WebSocket there where that is wanted.
 func (s *Subscriber) dial(ctx context.Context, at reconnect.Place) (net.Conn, error) {
+	conn, err := s.dialSecure(ctx, at)
+	if err != nil || !s.cfg.WebSocket {
+		return conn, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	web, err := webconn.Upgrade(conn, at.Name)
+	if !stop() {
+		return nil, fmt.Errorf("pushmesh: no connection to %s: %w", at.Addr, ctx.Err())
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("pushmesh: no connection to %s: %w", at.Addr, err)
+	}
+	return web, nil
+}
+
+// dialSecure reaches a place, and shakes hands there where that is wanted.
+func (s *Subscriber) dialSecure(ctx context.Context, at reconnect.Place) (net.Conn, error) {
 	conn, err := s.cfg.Dial(ctx, at.Addr)
 	var said *Error // ThroughRouter's
 	switch {

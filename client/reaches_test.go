@@ -146,7 +146,7 @@ func TestEveryFieldOfADeliveryIsFilled(t *testing.T) {
 func TestEveryFieldOfASubscriberConfigIsUsed(t *testing.T) {
 	here := map[string]string{ // what an edge isn't told
 		"Addrs": "where to", "AckDelay": "waits here", "MinBackoff": "waits here", "MaxBackoff": "waits here", "DialTimeout": "waits here", "CloseTimeout": "waits here",
-		"TLS": "TestTLS", "Dial": "TestThroughARouter", "Inline": "which goroutine", "OnGap": "a callback", "OnConnect": "a callback", "OnDisconnect": "a callback", "OnConnectFailed": "a callback", "lookup": "for tests",
+		"TLS": "TestTLS", "WebSocket": "TestTheSDKByWebSocket of e2e", "Dial": "TestThroughARouter", "Inline": "which goroutine", "OnGap": "a callback", "OnConnect": "a callback", "OnDisconnect": "a callback", "OnConnectFailed": "a callback", "lookup": "for tests",
 	}
 	here["Token"] = "below: it is a function"
 	hello := func(change func(*SubscriberConfig)) *wirev1.Hello {

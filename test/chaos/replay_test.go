@@ -14,7 +14,8 @@ import (
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
-// What is replayed: one room of the sample at a pace that takes some seconds. PUSHMESH_CHAOS_FILE
+// What is replayed: one room of the sample at a pace that takes some seconds, with half of the
+// connections WebSockets. PUSHMESH_CHAOS_FILE
 // names another recording, and PUSHMESH_CHAOS_REPLAY the flags of replay for it ("--fraction 0.1").
 func recording() (file string, args []string) {
 	if file = os.Getenv("PUSHMESH_CHAOS_FILE"); file != "" {
@@ -49,7 +50,7 @@ func replayAt(t *testing.T, m *procmesh.Mesh, speed int, half func()) (killed bo
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	args := append([]string{"replay", file, "--edge", strings.Join(m.EdgeAddrs, ","), "--router", strings.Join(m.RouterAddrs, ","), "--stall", "5m", "--namespace", namespace}, more...)
+	args := append([]string{"replay", file, "--websocket", "0.5", "--edge", strings.Join(m.EdgeAddrs, ","), "--router", strings.Join(m.RouterAddrs, ","), "--stall", "5m", "--namespace", namespace}, more...)
 	cmd := exec.CommandContext(ctx, m.Pushmesh, args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

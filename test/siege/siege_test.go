@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 // played by the test, small and for a moment each: those that need nothing but a mesh, and of each
 // theme the one that finds most.
-var played = []string{"last-n", "groups", "nack-window", "nack-loop", "acks", "frames", "garbage", "takeovers", "claims", "backends", "nats"}
+var played = []string{"last-n", "groups", "nack-window", "nack-loop", "acks", "frames", "garbage", "upgrades", "crumbs", "web-largest", "web-pings", "fragments", "takeovers", "claims", "backends", "nats"}
 
 // moment is how long each goes on.
 const moment = time.Second

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/webconn"
 	"github.com/pushmesh/pushmesh/test/load/peer"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
-	"github.com/pushmesh/pushmesh/test/webconn"
 )
 
 // atATime is how many clients connect at once.
@@ -66,7 +66,7 @@ func dialWeb(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	w, err := webconn.Upgrade(conn)
+	w, err := webconn.Upgrade(conn, "edge")
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -79,7 +79,7 @@ func Namespaces() []*pushmeshv1.Namespace {
 
 // All attacks, the most valuable first.
 func All() []Attack {
-	return slices.Concat(subscriptions(), windows(), frames(), records(), connections(), sessions(), producers(), backends(), neighbours(), databases())
+	return slices.Concat(subscriptions(), windows(), frames(), records(), connections(), pages(), sessions(), producers(), backends(), neighbours(), databases())
 }
 
 // Codes counts what an attacker got. It is safe for concurrent use: connections may count on while

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pushmesh/pushmesh/proto/webconn"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
@@ -61,7 +62,35 @@ func (f *TLSFlags) Credentials() (credentials.TransportCredentials, error) {
 
 // Dialer reaches edges as the flags say.
 func (f *TLSFlags) Dialer() (func(ctx context.Context, addr string) (net.Conn, error), error) {
-	cfg, err := f.config(wire.ALPN)
+	return f.dialer(wire.ALPN)
+}
+
+// WebSocketDialer is Dialer for WebSockets.
+func (f *TLSFlags) WebSocketDialer() (func(ctx context.Context, addr string) (net.Conn, error), error) {
+	dial, err := f.dialer("http/1.1")
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		web, err := webconn.Upgrade(conn, addr)
+		if !stop() {
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return web, nil
+	}, nil
+}
+
+func (f *TLSFlags) dialer(protocol string) (func(ctx context.Context, addr string) (net.Conn, error), error) {
+	cfg, err := f.config(protocol)
 	if err != nil {
 		return nil, err
 	}

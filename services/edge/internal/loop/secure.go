@@ -92,7 +92,7 @@ func (l *Loop) open(slot uint32, p *peer, sealed []byte) bool {
 		l.hub.Cut(slot, wirev1.Code_CODE_BAD_FRAME, err.Error())
 		return false
 	case n == 0:
-		if p.rest == nil {
+		if p.rest == nil && (p.web == nil || len(p.web.in) == 0 && p.web.frames.Idle()) {
 			l.hub.RecordWhole(slot) // it held no data, so no frame ends with it
 		}
 		l.spend(p, emptyRecordUnits)

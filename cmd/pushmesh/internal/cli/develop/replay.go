@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +26,7 @@ type Replay struct {
 	Ahead          int           `default:"50000" placeholder:"N" help:"Most deliveries that may be outstanding before publishing waits (${default})."`
 	Window         uint32        `placeholder:"N" help:"Receive window of each subscriber: its most un-ACKed messages; by default the edge's default."`
 	Timeout        time.Duration `placeholder:"D" help:"Give up after this time."`
+	WebSocket      float64       `name:"websocket" placeholder:"F" help:"Fraction of all connections that are WebSockets (0.5: every second one)."`
 	Stall          time.Duration `default:"60s" placeholder:"D" help:"Give up when nothing was delivered for this time (${default})."`
 	cmdline.RouterFlag
 	cmdline.EdgeFlag
@@ -42,11 +45,14 @@ reconnect and resume, publishers send again.
 
   pushmesh replay rooms.jsonl.gz
   pushmesh replay rooms.jsonl.gz --fraction 0.1 --edge 127.0.0.1:7400,127.0.0.1:7410 --router 127.0.0.1:7401,127.0.0.1:7411
-  pushmesh replay rooms.jsonl.gz --rooms 3 --speed 600`
+  pushmesh replay rooms.jsonl.gz --rooms 3 --speed 600 --websocket 0.5`
 }
 
 // Run plays the file.
 func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
+	if c.WebSocket < 0 || c.WebSocket > 1 {
+		return cmdline.Usage("--websocket is %v, it must be 0 to 1", c.WebSocket)
+	}
 	if c.Fraction < 0 || c.Fraction > 1 || c.Speed < 0 || c.Rooms < 0 || c.MaxConnections < 0 || c.Ahead <= 0 || c.Stall <= 0 {
 		return cmdline.Usage("--fraction is 0 to 1; --speed, --rooms and --max-connections are not below 0; --ahead and --stall are above 0")
 	}
@@ -65,7 +71,7 @@ func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err != nil {
 		return err
 	}
-	dialEdge, err := c.Dialer()
+	dialEdge, err := c.mixed()
 	if err != nil {
 		return err
 	}
@@ -85,6 +91,22 @@ func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
 	}
 	fmt.Fprintln(stdio.Out, result.Summary())
 	return finish(stdio.Out, result)
+}
+
+// mixed dials edges, with and without WebSocket in turns.
+func (c *Replay) mixed() (func(ctx context.Context, addr string) (net.Conn, error), error) {
+	plain, err := c.Dialer()
+	if err != nil || c.WebSocket == 0 {
+		return plain, err
+	}
+	web, err := c.WebSocketDialer()
+	var made atomic.Int64
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		if n := float64(made.Add(1)); int64(n*c.WebSocket) > int64((n-1)*c.WebSocket) {
+			return web(ctx, addr)
+		}
+		return plain(ctx, addr)
+	}, err
 }
 
 // finish prints the last line; a result that is not OK is a failure that the line has told.

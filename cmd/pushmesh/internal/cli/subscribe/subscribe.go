@@ -33,9 +33,10 @@ type Command struct {
 	GroupKey string   `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
 	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression is true; it may use headers, features, priority, topic, from and a JSON payload."`
 	rankedFlags
-	Count   uint64        `placeholder:"N" help:"End after N messages."`
-	Timeout time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
-	GRPC    bool          `name:"grpc" help:"Subscribe as a backend does, through --router instead of --edge. Backends have sessions of their own, and may subscribe to topics that begin with $$."`
+	Count     uint64        `placeholder:"N" help:"End after N messages."`
+	Timeout   time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
+	GRPC      bool          `name:"grpc" help:"Subscribe as a backend does, through --router instead of --edge. Backends have sessions of their own, and may subscribe to topics that begin with $$."`
+	WebSocket bool          `name:"websocket" help:"Connect by WebSocket, for networks that let nothing else through."`
 	cmdline.TokenFlag
 	cmdline.EdgeFlag
 	cmdline.RouterFlag
@@ -173,6 +174,12 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	p := &printer{cmd: c, stdio: stdio, done: make(chan struct{})}
 	addrs := c.Edge
 	connect, err := c.Dialer()
+	if c.WebSocket {
+		connect, err = c.WebSocketDialer()
+	}
+	if err == nil && c.WebSocket && c.GRPC {
+		err = cmdline.Usage("--websocket and --grpc exclude each other")
+	}
 	if err == nil {
 		err = c.EdgeFlag.Check()
 	}
