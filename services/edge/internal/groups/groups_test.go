@@ -96,7 +96,7 @@ func (w *world) lost() bool {
 func (w *world) dead(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.edges[id].gone
+	return w.edges[id] == nil || w.edges[id].gone
 }
 
 // request loses frames, and answers.

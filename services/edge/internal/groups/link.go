@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -241,7 +242,7 @@ type heard struct {
 // respond is called once the frame was taken.
 func (g *Groups) Receive(data []byte, respond func([]byte) error) {
 	f := &meshv1.GroupFrame{}
-	if err := proto.Unmarshal(data, f); err != nil {
+	if err := proto.Unmarshal(data, f); err != nil || bus.CheckID(f.GetEdgeId()) != nil {
 		g.Stats.BadFrames.Add(1)
 		return
 	}
