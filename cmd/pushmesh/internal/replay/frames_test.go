@@ -31,7 +31,7 @@ func FuzzScanMessage(f *testing.F) {
 	f.Add([]byte{0x12, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var m wirev1.Message
-		seq, payload, err := scanMessage(in)
+		_, payload, err := scanMessage(in)
 		if proto.Unmarshal(in, &m) != nil {
 			return // what the scan does not look at may be broken
 		}
@@ -46,7 +46,8 @@ func FuzzScanMessage(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seq, payload, err = scanMessage(once); err != nil || seq != m.GetSeq() || !bytes.Equal(payload, m.GetPayload()) {
+		seq, payload, err := scanMessage(once)
+		if err != nil || seq != m.GetSeq() || !bytes.Equal(payload, m.GetPayload()) {
 			t.Fatalf("seq %d, payload %q, %v of %v", seq, payload, err, &m)
 		}
 	})
