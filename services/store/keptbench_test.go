@@ -122,36 +122,9 @@ func keepLast(t testing.TB, c meshv1.StoreServiceClient, prefix string) {
 // fillKept publishes one message each to so many topics.
 func fillKept(b *testing.B, c meshv1.StoreServiceClient, topics int) {
 	b.Helper()
-	stream, err := c.Append(b.Context())
-	need(b, err)
 	body, err := wire.Body(&wirev1.Message{Payload: make([]byte, 64)})
 	need(b, err)
-	const perRequest, window = 64, 8192
-	room := make(chan struct{}, window/perRequest)
-	go func() {
-		for ref := 0; ref < topics; {
-			req := &meshv1.AppendRequest{}
-			for ; ref < topics && len(req.Items) < perRequest; ref++ {
-				req.Items = append(req.Items, item(uint64(ref), fmt.Sprintf("state/%d/%d", ref/10, ref%10), string(body)))
-			}
-			room <- struct{}{}
-			if err := stream.Send(req); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	}()
-	for answered, freed := 0, 0; answered < topics; {
-		resp, err := stream.Recv()
-		need(b, err)
-		for _, r := range resp.GetResults() {
-			if r.GetCode() != wirev1.Code_CODE_OK {
-				b.Fatalf("%v", r)
-			}
-		}
-		answered += len(resp.GetResults())
-		for ; freed < answered/perRequest; freed++ {
-			<-room
-		}
-	}
+	appendPipelined(b, c, topics, func(ref int) *meshv1.AppendItem {
+		return item(uint64(ref), fmt.Sprintf("state/%d/%d", ref/10, ref%10), string(body))
+	})
 }
