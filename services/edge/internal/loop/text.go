@@ -27,6 +27,8 @@ const (
 	// textBudget is how many bytes a flush makes JSON of, but for the last frame: about a
 	// millisecond.
 	textBudget = 256 << 10
+	// copiedPerMade is how many bytes of JSON are put together in the time that one takes to make.
+	copiedPerMade = 16
 	// mostCopied is how much of a text lies side by side with others; what is longer is sent from
 	// where it lies.
 	mostCopied = 1 << 10
@@ -76,14 +78,14 @@ type together struct {
 // tired reports whether this flush has made enough: whoever comes now waits for the next one.
 func (t *texts) tired() bool { return t.work >= textBudget }
 
-// shared is a Message frame as JSON, open at its end; nil: it can't be.
-func (t *texts) shared(key *byte, frame func() []byte) []byte {
+// shared is the body of a Message as JSON, open at its end; nil: it can't be.
+func (t *texts) shared(body []byte) []byte {
+	key := unsafe.SliceData(body)
 	if made, ok := t.made[key]; ok {
 		return made
 	}
-	f := frame()
-	t.work += len(f)
-	made, err := text.AppendMessage(nil, f)
+	t.work += len(body)
+	made, err := text.AppendMessage(nil, body)
 	if err != nil {
 		return nil
 	}
@@ -127,6 +129,7 @@ func (t *texts) run(b []byte) []byte {
 		}
 		all = append(append(wsframe.AppendHeader(all, wsframe.Text, len(made)+len(t.end)), made...), t.end...)
 	}
+	t.work += len(all) / copiedPerMade
 	t.makeRoom(len(all))
 	t.runs[key] = all
 	return all
@@ -139,10 +142,9 @@ func (t *texts) whole(kind wirev1.FrameType, frame []byte) []byte {
 		return nil
 	}
 	body := frame[wire.HeaderSize:]
-	key := unsafe.SliceData(body)
-	made, ok := t.made[key]
+	made, ok := t.made[unsafe.SliceData(body)]
 	if !ok && !hasTail(body) {
-		made = t.shared(key, func() []byte { return frame })
+		made = t.shared(body)
 	}
 	t.end = text.AppendTail(t.end[:0], 0, 0, false, nil)
 	return made
@@ -181,11 +183,7 @@ func (t *texts) appendFrames(dst, pieces [][]byte) [][]byte {
 
 // appendSplit appends a Message whose tail is its subscriber's alone.
 func (t *texts) appendSplit(dst [][]byte, body, tail []byte) [][]byte {
-	made := t.shared(unsafe.SliceData(body), func() []byte {
-		whole := make([]byte, wire.HeaderSize, wire.HeaderSize+len(body))
-		wire.PutHeader(whole, len(body), wirev1.FrameType_FRAME_TYPE_MESSAGE)
-		return append(whole, body...)
-	})
+	made := t.shared(body)
 	if made == nil {
 		return t.say(dst, []byte(unsayable), nil)
 	}

@@ -85,7 +85,7 @@ func BenchmarkAppendMessage(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var err error
-				if dst, err = AppendMessage(dst[:0], frame); err != nil {
+				if dst, err = AppendMessage(dst[:0], frame[wire.HeaderSize:]); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -35,15 +35,11 @@ func AppendFrame(dst, frame []byte) ([]byte, error) {
 	return append(out, "}}"...), nil
 }
 
-// AppendMessage appends what all subscribers of a Message share, open at its end for AppendTail: a
-// frame as wire.AppendMessage makes it. What differs between subscribers is left out where the
-// frame has it.
-func AppendMessage(dst, frame []byte) ([]byte, error) {
-	f, body := opened(frame)
-	if f != messageFrame {
-		return dst, ErrMalformed
-	}
-	out, err := f.append(append(dst, f.beginning...), body, f.fields[:sharedFields])
+// AppendMessage appends what all subscribers of a Message share, open at its end for AppendTail:
+// body is that of a frame as wire.AppendMessage makes it. What differs between subscribers is left
+// out where it has it.
+func AppendMessage(dst, body []byte) ([]byte, error) {
+	out, err := messageFrame.append(append(dst, messageFrame.beginning...), body, messageFrame.fields[:sharedFields])
 	if err != nil {
 		return dst, err
 	}

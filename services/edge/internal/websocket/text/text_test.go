@@ -82,14 +82,14 @@ func TestMessageAndTailAreTheFrame(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err := AppendMessage(nil, shared)
+		got, err := AppendMessage(nil, shared[wire.HeaderSize:])
 		if err != nil {
 			rt.Fatal(err)
 		}
 		if got = AppendTail(got, m.GetAttempt(), score, m.GetUnranked(), m.GetSubs()); !bytes.Equal(got, want) {
 			rt.Fatalf("got  %s\nwant %s", got, want)
 		}
-		if got, err = AppendMessage(nil, whole); err != nil || !bytes.HasPrefix(want, got) {
+		if got, err = AppendMessage(nil, whole[wire.HeaderSize:]); err != nil || !bytes.HasPrefix(want, got) {
 			rt.Fatalf("with a tail, the shared part is %s (%v)", got, err)
 		}
 	})
@@ -147,7 +147,9 @@ func TestWhatIsNoFrameIsNotWritten(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
-	if got, err := AppendMessage([]byte("x"), hello); err == nil || string(got) != "x" {
-		t.Errorf("Hello is a Message: %s, %v", got, err)
+	for _, body := range [][]byte{{0x80}, {0x1a, 5}, {0x0a, 1, 0xff}} {
+		if got, err := AppendMessage([]byte("x"), body); err == nil || string(got) != "x" {
+			t.Errorf("%x is a Message: %s, %v", body, got, err)
+		}
 	}
 }
