@@ -107,13 +107,8 @@ func (s *Subscriber) dial(ctx context.Context, at reconnect.Place) (net.Conn, er
 	if err != nil || !s.cfg.WebSocket {
 		return conn, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	web, err := webconn.Upgrade(conn, at.Name)
-	if !stop() {
-		return nil, fmt.Errorf("pushmesh: no connection to %s: %w", at.Addr, ctx.Err())
-	}
+	web, err := webconn.Upgrade(ctx, conn, at.Name)
 	if err != nil {
-		_ = conn.Close()
 		return nil, fmt.Errorf("pushmesh: no connection to %s: %w", at.Addr, err)
 	}
 	return web, nil

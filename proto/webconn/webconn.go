@@ -4,8 +4,11 @@ package webconn
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -42,25 +45,41 @@ type Conn struct {
 
 func newConn(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 4<<10)} }
 
-// Upgrade asks for a WebSocket on a connection that has just begun, its TLS included. host is what
-// the request names. The connection is the caller's to close where it fails.
-func Upgrade(c net.Conn, host string) (*Conn, error) {
-	w := newConn(c)
+// Request is what asks for a WebSocket. host is that of the server, and may have a port.
+func Request(host, subprotocol string) string {
 	key := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, rand.Uint64()), rand.Uint64())
-	_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+
-		base64.StdEncoding.EncodeToString(key)+"\r\nSec-WebSocket-Protocol: "+Subprotocol+"\r\n\r\n")
+	return "GET / HTTP/1.1\r\nHost: " + host + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		base64.StdEncoding.EncodeToString(key) + "\r\nSec-WebSocket-Protocol: " + subprotocol + "\r\n\r\n"
+}
+
+// Upgrade asks for a WebSocket on a connection that has just begun, its TLS included, and closes it
+// where there will be none, or ctx ends before. host is what the request names.
+func Upgrade(ctx context.Context, c net.Conn, host string) (*Conn, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	w, err := upgrade(c, host)
+	if !stop() {
+		return nil, ctx.Err() // which has closed it
+	}
 	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return w, nil
+}
+
+func upgrade(c net.Conn, host string) (*Conn, error) {
+	w := newConn(c)
+	if _, err := io.WriteString(c, Request(host, Subprotocol)); err != nil {
 		return nil, fmt.Errorf("the request for a WebSocket can't be sent: %w", err)
 	}
 	r, err := http.ReadResponse(w.r, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the request for a WebSocket is not answered: %w", err)
+		return nil, fmt.Errorf("the request for a WebSocket is not answered by HTTP: %w", err)
 	}
 	defer func() { _ = r.Body.Close() }()
 	switch {
 	case r.StatusCode != http.StatusSwitchingProtocols:
 		why, _ := io.ReadAll(io.LimitReader(r.Body, 200))
-		return nil, fmt.Errorf("the request for a WebSocket is answered %s %s", r.Status, why)
+		return nil, fmt.Errorf("the request for a WebSocket is answered %s: %s", r.Status, bytes.TrimSpace(why))
 	case r.Header.Get("Sec-Websocket-Protocol") != Subprotocol:
 		return nil, fmt.Errorf("the server does not speak %s over WebSocket, but %q", Subprotocol, r.Header.Get("Sec-Websocket-Protocol"))
 	}
@@ -127,29 +146,39 @@ func (w *Conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// send writes b as one frame, masked as RFC 6455 wants it for the sake of proxies.
+// final is the bit of a frame that ends its message.
+const final = 0x80
+
 func (w *Conn) send(op byte, b []byte) error {
 	w.write.Lock()
 	defer w.write.Unlock()
-	w.out = append(w.out[:0], 0x80|op)
-	switch n := len(b); {
-	case n < 126:
-		w.out = append(w.out, 0x80|byte(n))
-	case n < 1<<16:
-		w.out = binary.BigEndian.AppendUint16(append(w.out, 0x80|126), uint16(n))
-	default:
-		w.out = binary.BigEndian.AppendUint64(append(w.out, 0x80|127), uint64(n))
-	}
-	mask := binary.LittleEndian.AppendUint32(nil, rand.Uint32())
-	w.out = append(w.out, mask...)
-	at := len(w.out)
-	w.out = append(w.out, b...)
-	for i := range w.out[at:] {
-		w.out[at+i] ^= mask[i&3]
-	}
+	w.out = AppendFrame(w.out[:0], final|op, b)
 	_, err := w.Conn.Write(w.out)
 	if cap(w.out) > 64<<10 {
 		w.out = nil
 	}
 	return err
+}
+
+// AppendFrame appends a client's frame of WebSocket whose first byte is given, masked as RFC 6455
+// wants it for the sake of proxies.
+func AppendFrame(dst []byte, first byte, b []byte) []byte {
+	dst = append(dst, first)
+	switch n := len(b); {
+	case n < 126:
+		dst = append(dst, 0x80|byte(n))
+	case n < 1<<16:
+		dst = binary.BigEndian.AppendUint16(append(dst, 0x80|126), uint16(n))
+	default:
+		dst = binary.BigEndian.AppendUint64(append(dst, 0x80|127), uint64(n))
+	}
+	var mask [4]byte
+	binary.LittleEndian.PutUint32(mask[:], rand.Uint32())
+	dst = append(dst, mask[:]...)
+	at := len(dst)
+	dst = append(dst, b...)
+	for i := range dst[at:] {
+		dst[at+i] ^= mask[i&3]
+	}
+	return dst
 }

@@ -69,9 +69,9 @@ func TestWhatIsWrittenIsMasked(t *testing.T) {
 
 func TestAnswersThatAreNoWebSocket(t *testing.T) {
 	for answer, want := range map[string]string{
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\nno go": "403 Forbidden no go",
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\nno go": "403 Forbidden: no go",
 		"HTTP/1.1 101 Switching Protocols\r\n\r\n":                 "does not speak pushmesh.v1",
-		"\x00\x00\x02\x10\x08\x01":                                 "is not answered",
+		"\x00\x00\x02\x10\x08\x01":                                 "is not answered by HTTP",
 	} {
 		here, there := net.Pipe()
 		go func() {
@@ -88,7 +88,7 @@ func TestAnswersThatAreNoWebSocket(t *testing.T) {
 			_ = there.Close()
 		}()
 		_ = here.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err := Upgrade(here, "edge:7400"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Upgrade(t.Context(), here, "edge:7400"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", answer, err)
 		}
 	}

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -66,9 +65,9 @@ func dialWeb(ctx context.Context, addr string, cfg *tls.Config) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	w, err := webconn.Upgrade(conn, "edge")
+	w, err := webconn.Upgrade(ctx, conn, "edge")
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, err // a nil *Conn is no nil net.Conn
 	}
 	return w, nil
 }

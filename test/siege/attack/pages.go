@@ -3,7 +3,6 @@ package attack
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -13,12 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/proto/webconn"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
 
 // Subprotocols, and what begins a frame of WebSocket.
 const (
-	nativeWeb = "pushmesh.v1"
+	nativeWeb = webconn.Subprotocol
 	jsonWeb   = "pushmesh.v1.json"
 
 	continuation = 0x00
@@ -43,7 +43,7 @@ func pages() []Attack {
 			var out []byte
 			for range 500 {
 				for _, b := range ping {
-					out = webFrame(out, webBinary, []byte{b})
+					out = webconn.AppendFrame(out, webBinary, []byte{b})
 				}
 			}
 			return out
@@ -52,7 +52,7 @@ func pages() []Attack {
 		Name: "web-largest", What: "8 WebSockets that send frames of 1 MiB, or text of 250 KiB that is slow to read", Metric: "pushmesh_edge_reads_deferred_total",
 		Run: func(ctx context.Context, t *Target, c *Codes) error {
 			slow := []byte(`{"publish":{"topic":"` + Clients + `/largest/web","payload":[1` + strings.Repeat(`,{"k":-2.5e-7,"":[]},"\n"`, 10_000) + `]}}`)
-			text, large := webFrame(nil, webText, slow), webFrame(nil, webBinary, native(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Topic: Clients + "/largest/web", Payload: make([]byte, 1<<20-1024)}))
+			text, large := webconn.AppendFrame(nil, webText, slow), webconn.AppendFrame(nil, webBinary, native(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{Topic: Clients + "/largest/web", Payload: make([]byte, 1<<20-1024)}))
 			return many(ctx, 8, c, func(ctx context.Context, who int) error {
 				if who%2 == 0 {
 					return t.flood(ctx, c, jsonWeb, text)
@@ -62,15 +62,15 @@ func pages() []Attack {
 		},
 	}, {
 		Name: "web-pings", What: "8 WebSockets that send Pings as fast as they are read", Metric: "pushmesh_edge_reads_deferred_total",
-		Run: webFlood(nativeWeb, func(int) []byte { return bytes.Repeat(webFrame(nil, webPing, make([]byte, 125)), 500) }),
+		Run: webFlood(nativeWeb, func(int) []byte { return bytes.Repeat(webconn.AppendFrame(nil, webPing, make([]byte, 125)), 500) }),
 	}, {
 		Name: "fragments", What: "8 WebSockets whose message never ends, in fragments with nothing in them", Metric: "pushmesh_edge_reads_deferred_total",
 		Run: webFlood(jsonWeb, func(turn int) []byte {
 			var out []byte
 			if turn == 0 {
-				out = webFrame(out, begun, []byte(`{"hello"`))
+				out = webconn.AppendFrame(out, begun, []byte(`{"hello"`))
 			}
-			return append(out, bytes.Repeat(webFrame(nil, continuation, nil), 5000)...)
+			return append(out, bytes.Repeat(webconn.AppendFrame(nil, continuation, nil), 5000)...)
 		}),
 	}}
 }
@@ -83,24 +83,6 @@ func native(ft wirev1.FrameType, m proto.Message) []byte {
 	return b
 }
 
-// webFrame appends a frame, masked with 0, which is a mask as good as any.
-func webFrame(dst []byte, first byte, b []byte) []byte {
-	dst = append(dst, first)
-	switch n := len(b); {
-	case n < 126:
-		dst = append(dst, 0x80|byte(n))
-	case n < 1<<16:
-		dst = binary.BigEndian.AppendUint16(append(dst, 0x80|126), uint16(n))
-	default:
-		dst = binary.BigEndian.AppendUint64(append(dst, 0x80|127), uint64(n))
-	}
-	return append(append(dst, 0, 0, 0, 0), b...)
-}
-
-func request(protocol string) string {
-	return "GET / HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + protocol + "\r\n\r\n"
-}
-
 // upgraded connects, and asks for a WebSocket. status is the first line of the answer, or of an
 // Error frame.
 func (t *Target) upgraded(ctx context.Context, protocol string) (x net.Conn, status string, err error) {
@@ -108,7 +90,7 @@ func (t *Target) upgraded(ctx context.Context, protocol string) (x net.Conn, sta
 		return nil, "", err
 	}
 	_ = x.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = io.WriteString(x, request(protocol))
+	_, err = io.WriteString(x, webconn.Request("edge", protocol))
 	var answer [1024]byte
 	n := 0
 	if err == nil {
@@ -146,7 +128,7 @@ func slowHeaders(ctx context.Context, t *Target, c *Codes) error {
 		defer context.AfterFunc(ctx, func() { _ = x.Close() })()
 		defer func() { _ = x.Close() }()
 		go func() {
-			for _, b := range []byte(request(nativeWeb)) {
+			for _, b := range []byte(webconn.Request("edge", nativeWeb)) {
 				if _, err := x.Write([]byte{b}); err != nil {
 					return
 				}
@@ -184,9 +166,9 @@ func (t *Target) flood(ctx context.Context, c *Codes, protocol string, writes ..
 	go func() {
 		_, _ = io.Copy(io.Discard, x)
 	}()
-	hello := webFrame(nil, webText, []byte(`{"hello":{"version":1,"heartbeatMs":600000}}`))
+	hello := webconn.AppendFrame(nil, webText, []byte(`{"hello":{"version":1,"heartbeatMs":600000}}`))
 	if protocol == nativeWeb {
-		hello = webFrame(nil, webBinary, native(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, HeartbeatMs: 600_000}))
+		hello = webconn.AppendFrame(nil, webBinary, native(wirev1.FrameType_FRAME_TYPE_HELLO, &wirev1.Hello{Version: wire.Version, HeartbeatMs: 600_000}))
 	}
 	if _, err := x.Write(hello); err != nil {
 		return err

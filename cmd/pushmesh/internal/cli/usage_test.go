@@ -31,6 +31,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"sub"}, 2, "<filter>"},
 		{[]string{"pub"}, 2, "<topic>"},
 		{[]string{"pub", "a", "x", "--lines"}, 2, "exclude each other"},
+		{[]string{"sub", "a", "--websocket", "--grpc"}, 2, "exclude each other"},
+		{[]string{"replay", "usage_test.go", "--websocket", "2"}, 2, "it must be 0 to 1"},
 		{[]string{"pub", "a", "--lines", "--dedupe-key", "k"}, 2, "--dedupe-key is for one message"},
 		{[]string{"pub", "a", "x", "--priority", "10"}, 2, "--priority is 10, it must be 0 to 9"},
 		{[]string{"pub", "a", "x", "--header", "novalue"}, 2, "NAME=VALUE"},

@@ -76,14 +76,9 @@ func (f *TLSFlags) WebSocketDialer() (func(ctx context.Context, addr string) (ne
 		if err != nil {
 			return nil, err
 		}
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		web, err := webconn.Upgrade(conn, addr)
-		if !stop() {
-			err = ctx.Err()
-		}
+		web, err := webconn.Upgrade(ctx, conn, addr)
 		if err != nil {
-			_ = conn.Close()
-			return nil, err
+			return nil, err // a nil *Conn is no nil net.Conn
 		}
 		return web, nil
 	}, nil

@@ -163,6 +163,9 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err != nil {
 		return err
 	}
+	if c.WebSocket && c.GRPC {
+		return cmdline.Usage("--websocket and --grpc exclude each other")
+	}
 	if c.Timeout < 0 {
 		return cmdline.Usage("--timeout is %v, it must be above 0", c.Timeout)
 	}
@@ -176,9 +179,6 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	connect, err := c.Dialer()
 	if c.WebSocket {
 		connect, err = c.WebSocketDialer()
-	}
-	if err == nil && c.WebSocket && c.GRPC {
-		err = cmdline.Usage("--websocket and --grpc exclude each other")
 	}
 	if err == nil {
 		err = c.EdgeFlag.Check()
