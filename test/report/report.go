@@ -184,19 +184,22 @@ func (r *reader) print(k string) {
 // race detector wrote.
 var reason = regexp.MustCompile(`^ *\w+\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE`)
 
-// Of what a failed test said, reasonsMost lines at each end are repeated, and reasonLength
-// characters of each.
+// Of what a failed test said, reasonsMost lines at each end are repeated, reasonsOfOne of those that
+// one place of a program wrote, and reasonLength characters of each: logs of a mesh's processes
+// begin as a test's errors do.
 const (
 	reasonsMost  = 10
+	reasonsOfOne = 3
 	reasonLength = 400
 )
 
 // reasons are the lines in which a failed test said why, each with the test's name before it.
 func reasons(test string, said []string) (lines []string) {
+	from := map[string]int{}
 	for _, line := range said {
-		if reason.MatchString(line) {
-			line = strings.TrimSpace(line)
-			lines = append(lines, fmt.Sprintf("failed: %s: %.*s", test, reasonLength, line))
+		place := reason.FindString(line)
+		if from[place]++; place != "" && from[place] <= reasonsOfOne {
+			lines = append(lines, fmt.Sprintf("failed: %s: %.*s", test, reasonLength, strings.TrimSpace(line)))
 		}
 	}
 	if len(lines) > 2*reasonsMost {

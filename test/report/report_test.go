@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -146,5 +147,29 @@ func TestReportRepeatsAPanicAtTheEnd(t *testing.T) {
 	want := "failed: p\nfailed: p: fatal error: stack overflow\ntotal: 1 packages, 1 tests passed, 0 failed, 0 skipped\n"
 	if !strings.HasSuffix(out, want) {
 		t.Fatalf("got %q, want %q at its end", out, want)
+	}
+}
+
+// Logs of many processes do not take the place of why the test failed.
+func TestReportRepeatsLittleOfOnePlace(t *testing.T) {
+	lines := []string{`{"Action":"start","Package":"p"}`}
+	say := func(output string) {
+		lines = append(lines, fmt.Sprintf(`{"Action":"output","Package":"p","Test":"TestA","Output":"    %s\n"}`, output))
+	}
+	for i := range 30 {
+		say(fmt.Sprintf("settle.go:7: %d has everything", i))
+	}
+	say("judge_test.go:12: message 7 came twice")
+	for i := range 30 {
+		say(fmt.Sprintf("process.go:21: --- router-%d", i))
+	}
+	out, err := run(t, false, append(lines, `{"Action":"fail","Package":"p","Test":"TestA"}`, `{"Action":"fail","Package":"p"}`)...)
+	if err == nil {
+		t.Fatal("a failed test passes")
+	}
+	for want, n := range map[string]int{"failed: p.TestA: settle.go:7: ": 3, "failed: p.TestA: judge_test.go:12: message 7 came twice\n": 1, "failed: p.TestA: process.go:21: ": 3} {
+		if got := strings.Count(out, want); got != n {
+			t.Errorf("%q is there %d times, want %d, in %q", want, got, n, out)
+		}
 	}
 }

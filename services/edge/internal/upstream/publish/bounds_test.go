@@ -37,10 +37,10 @@ func TestRequestsAtATime(t *testing.T) {
 		var under, most atomic.Int32
 		go1 := make(chan struct{})
 		b.by = func(_ context.Context, _ string, req *meshv1.ClientPublish) ([]*meshv1.ClientPublishReply_Result, error) {
-			if n := under.Add(1); n > most.Load() {
-				most.Store(n)
-			}
+			n := under.Add(1)
 			defer under.Add(-1)
+			for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+			}
 			<-go1
 			return make(results, len(req.GetItems())), nil
 		}
