@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -138,12 +139,16 @@ func (p *Policy) upgrade(dst []byte, r *Request) (Answer, *refusal) {
 	if p.Cookies {
 		a.Cookie = r.cookies.joined("; ")
 	}
+	dst = slices.Grow(dst, upgradedRoom)
 	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	dst = appendAccept(dst, r.key)
 	dst = append(dst, "\r\nSec-WebSocket-Protocol: "...)
 	a.Response = append(append(dst, chosen...), "\r\n\r\n"...)
 	return a, nil
 }
+
+// upgradedRoom is as long as the answer to a request that becomes a WebSocket can be.
+const upgradedRoom = 176
 
 // queryToken takes a token from the query, where that is allowed.
 func (p *Policy) queryToken(target []byte, a *Answer) *refusal {
