@@ -40,12 +40,12 @@ func (l *Loop) flush() (something bool) {
 	n := min(len(l.flushes), flushBudget)
 	l.slots = append(l.slots, l.flushes[:n]...)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[n:])]
-	l.arena, l.heads = l.arena[:0], l.heads[:0]
+	l.arena, l.heads, l.copied = l.arena[:0], l.heads[:0], 0
 	for slots := l.slots; len(slots) > 0; {
 		slots = slots[l.gather(slots):]
 		l.settle(l.sender.Flush())
 	}
-	l.sealLater()
+	l.flushLater()
 	l.texts.rest(l.clock.at)
 	return len(l.slots) > 0
 }
@@ -54,7 +54,7 @@ func (l *Loop) flush() (something bool) {
 // looked at. Until the sender has flushed nothing else is done with the hub. A slot may come twice:
 // the second time it is not flushing any more.
 func (l *Loop) gather(slots []uint32) (n int) {
-	for ; n < len(slots) && !l.sender.Full(); n++ {
+	for ; n < len(slots) && !l.sender.Full() && l.given < webBatch; n++ {
 		p := l.peers.get(slots[n])
 		if !p.flushing {
 			continue

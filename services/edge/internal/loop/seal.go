@@ -118,8 +118,8 @@ func (l *Loop) sentSealed(b *sending, p *peer, n int) {
 	l.outside(b.slot, p)
 }
 
-// sealLater has those flushed in the next turn that this one had no room for.
-func (l *Loop) sealLater() {
+// flushLater has those flushed in the next turn that this one had no room for.
+func (l *Loop) flushLater() {
 	for _, slot := range l.later {
 		if p := l.peers.get(slot); p.open() {
 			l.wantFlush(slot, p)

@@ -51,6 +51,8 @@ type loopState struct {
 	bufs   [][]byte // of the batch
 	sealer
 	heads     []byte // headers of WebSocket messages of this flush
+	given     int    // bytes of such messages that the sender has in hand
+	copied    int    // bytes of them that their sockets did not take, in this flush
 	texts     texts
 	native    [][]byte  // what the hub has gathered for one whose messages are JSON
 	batch     []sending // what the sender was given

@@ -21,6 +21,11 @@ const (
 	// webMost is how many bytes of frames go into a message, or one frame: what the socket does not
 	// take of it is copied.
 	webMost = 32 << 10
+	// webBatch is how many bytes of messages the sender is given at a time, and copiedMost how many of
+	// them a flush copies, about: what sockets have not taken of messages of 1 MiB would stop the
+	// loop for tens of milliseconds else. Shorter ones stay below it.
+	webBatch   = flushBudget * webMost
+	copiedMost = 4 << 20
 	// mostMessage is how long a client's message may be; its frames are bounded one by one.
 	mostMessage = 1 << 30
 	// webFrameUnits of a share count for each WebSocket frame, and requestUnits for a request
@@ -396,6 +401,10 @@ func (l *Loop) client(slot uint32, p *peer) netip.Addr {
 // gatherWeb gives the sender what a WebSocket without TLS is owed: what its socket has not taken,
 // or else a message of its frames.
 func (l *Loop) gatherWeb(slot uint32, p *peer) {
+	if l.copied >= copiedMost {
+		l.later = append(l.later, slot)
+		return
+	}
 	b := sending{slot: slot}
 	at := len(l.bufs)
 	switch w := p.web; {
@@ -405,6 +414,7 @@ func (l *Loop) gatherWeb(slot uint32, p *peer) {
 		l.bufs = append(l.bufs, w.out)
 	case l.hub.Status(slot).Owes:
 		l.bufs, b.frames = l.gatherMessage(slot, p, l.bufs)
+		l.given += b.frames
 	}
 	if b.owed = len(l.bufs) > at; b.owed {
 		b.pieces = l.bufs[at:len(l.bufs):len(l.bufs)]
@@ -514,6 +524,7 @@ func (l *Loop) sentWeb(b *sending, p *peer, n int) {
 // keepRests copies what the sockets have not taken of messages, for all of a batch before the hub
 // is told of any: it makes the ends of frames for the next one in the same memory.
 func (l *Loop) keepRests(results []poll.Result) {
+	l.given = 0
 	for i := range l.batch {
 		b := &l.batch[i]
 		if !b.owed {
@@ -526,6 +537,7 @@ func (l *Loop) keepRests(results []poll.Result) {
 		}
 		if rest := after(b.pieces, r.N); len(rest) > 0 {
 			l.peers.webOf(l.peers.get(b.slot)).out = rest
+			l.copied += len(rest)
 		}
 	}
 }

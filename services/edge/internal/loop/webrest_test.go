@@ -106,6 +106,34 @@ func TestTheRestOfAMessageIsItsOwn(t *testing.T) {
 	})
 }
 
+// However many sockets take little of long messages, a turn copies few of them; the others have
+// their turns, and nothing is lost.
+func TestATurnCopiesFewLongMessages(t *testing.T) {
+	eachSender(t, func(t *testing.T, send SendMode) {
+		l, mesh := byHandIn(t, Config{Send: send, Buffers: smallBuffers})
+		const n = 48
+		var all []*client
+		for range n {
+			all = append(all, browser(t, l, &wirev1.Subscribe{Id: 1, Filter: "room/1"}))
+		}
+		long := bytes.Repeat([]byte("m"), 600<<10)
+		mesh.Send("room/1", string(long))
+		most := 0
+		turnUntil(t, l, "all are stuck", func() bool {
+			most = max(most, l.copied)
+			return l.peers.webs.Taken() == n && !l.turn()
+		})
+		if most == 0 || most > copiedMost+webBatch+len(long) {
+			t.Errorf("a turn copied %d bytes", most)
+		}
+		for _, c := range all {
+			if m := turnedMessage(t, l, c); !bytes.Equal(m.GetPayload(), long) {
+				t.Fatalf("a message of %d bytes came", len(m.GetPayload()))
+			}
+		}
+	})
+}
+
 // Who takes nothing is closed after --stuck-timeout, also where all that was queued for it lies in
 // a message that was begun: it says that it is there, and holds what is claimed and un-ACKed.
 func TestAWebSocketThatTakesNothingIsClosed(t *testing.T) {
