@@ -184,9 +184,9 @@ func (r *reader) print(k string) {
 // race detector wrote.
 var reason = regexp.MustCompile(`^ *\w+\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE`)
 
-// Of what a failed test said, reasonsMost lines at each end are repeated, reasonsOfOne of those that
-// one place of a program wrote, and reasonLength characters of each: logs of a mesh's processes
-// begin as a test's errors do.
+// Of what a failed test said, reasonsMost lines at each end are repeated, reasonsOfOne of those
+// that one place of a program wrote, and reasonLength characters of each: logs of a mesh's
+// processes begin as a test's errors do.
 const (
 	reasonsMost  = 10
 	reasonsOfOne = 3

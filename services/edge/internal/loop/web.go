@@ -21,9 +21,9 @@ const (
 	// webMost is how many bytes of frames go into a message, or one frame: what the socket does not
 	// take of it is copied.
 	webMost = 32 << 10
-	// webBatch is how many bytes of messages the sender is given at a time, and copiedMost how many of
-	// them a flush copies, about: what sockets have not taken of messages of 1 MiB would stop the
-	// loop for tens of milliseconds else. Shorter ones stay below it.
+	// webBatch is how many bytes of messages the sender is given at a time, and copiedMost how many
+	// of them a flush copies, about: what sockets have not taken of messages of 1 MiB would stop
+	// the loop for tens of milliseconds else. Shorter ones stay below it.
 	webBatch   = flushBudget * webMost
 	copiedMost = 4 << 20
 	// mostMessage is how long a client's message may be; its frames are bounded one by one.
