@@ -50,9 +50,7 @@ type loopState struct {
 	buf    []byte   // what is read, for all connections
 	bufs   [][]byte // of the batch
 	sealer
-	heads     []byte // headers of WebSocket messages of this flush
-	given     int    // bytes of such messages that the sender has in hand
-	copied    int    // bytes of them that their sockets did not take, in this flush
+	messages
 	texts     texts
 	native    [][]byte  // what the hub has gathered for one whose messages are JSON
 	batch     []sending // what the sender was given

@@ -71,6 +71,13 @@ func (w *web) left(b []byte) {
 	}
 }
 
+// messages are those of WebSockets without TLS that a flush sends.
+type messages struct {
+	heads  []byte // their headers
+	given  int    // bytes that the sender has in hand
+	copied int    // bytes that their sockets did not take
+}
+
 // webStats are plain counters.
 type webStats struct {
 	WebSockets int64  // a gauge: connections
