@@ -178,7 +178,8 @@ func TestManySmallElementsTakeLittle(t *testing.T) {
 			t.Errorf("%s: %d bytes make %d (%v)", name, len(text), len(frame), err)
 		}
 		dst := make([]byte, 0, 3*len(text))
-		if allocs := testing.AllocsPerRun(1, func() { _, _ = Parse(dst, []byte(text)) }); allocs > 1 {
+		// more runs than one: a single allocation of another goroutine is none of ours
+		if allocs := testing.AllocsPerRun(3, func() { _, _ = Parse(dst, []byte(text)) }); allocs > 1 {
 			// the text
 			t.Errorf("%s: %v allocations", name, allocs)
 		}
