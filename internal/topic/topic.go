@@ -106,6 +106,23 @@ func Under(prefix, topic string) bool {
 	return strings.HasPrefix(topic, prefix) && (len(topic) == len(prefix) || topic[len(prefix)] == '/')
 }
 
+// members begins the names by which edges tell routers of members of groups. Nothing is published
+// to such a name.
+const members = "$members/"
+
+// MembersOf is the name of a topic, or a filter, among those by which edges tell routers that they
+// have members of groups with it, whose messages go to the edge that dispatches.
+func MembersOf(name string) string { return members + name }
+
+// AnnouncedMembers is what an edge says to have members of groups with a filter. There is no room
+// for it beside a very long one: the edge gets the messages then, too, and drops them.
+func AnnouncedMembers(filter string) string {
+	if len(members)+len(filter) > MaxLen {
+		return filter
+	}
+	return MembersOf(filter)
+}
+
 // Shard of a topic, 0 to Shards-1.
 func Shard(t string) int { return int(xxhash.Sum64String(t) % Shards) }
 

@@ -235,6 +235,32 @@ func TestJoinsAndLeavesAreWatched(t *testing.T) {
 	all.ends(t, wirev1.Code_CODE_CONFLICT)
 }
 
+// Members of one group are in its topic on whatever edges they are, though one of these alone gets
+// its messages.
+func TestMembersOfAGroupOnTwoEdges(t *testing.T) {
+	t.Parallel()
+	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})
+	conn := m.Router(t)
+	putPresence(t, conn, "crew", true)
+	for filter, topic := range map[string]string{"crew/1": "crew/1", "crew/+/log": "crew/2/log"} {
+		w := consume(t, conn, topic)
+		member := func(edge int, client string) *wireclient.Client {
+			c, _ := wireclient.Connect(t, m.EdgeAddrs[edge], &wirev1.Hello{ClientId: client})
+			c.Subscribe(&wirev1.Subscribe{Id: 1, Filter: filter, Group: "g"})
+			return c
+		}
+		ann := member(0, "ann")
+		w.becomes(t, "ann")
+		cat := member(1, "cat")
+		w.becomes(t, "ann", "cat")
+		checkLists(t, conn, topic, "ann", "cat")
+		ann.Close()
+		w.becomes(t, "cat")
+		cat.Close()
+		w.becomes(t)
+	}
+}
+
 // of is a client's members, by name.
 func (c *consumer) of(t *testing.T, client string) (all []string) {
 	t.Helper()

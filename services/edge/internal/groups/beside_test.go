@@ -236,6 +236,39 @@ func TestNothingGathersForADispatcherThatCantBegin(t *testing.T) {
 	})
 }
 
+// Routers are told of which filters the edge has members, as long as it has any, whatever their
+// groups are and however they end.
+func TestWhoHasMembersIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, nil)
+		c.here = map[string]int{}
+		join := func(sub uint32, group, filter string) {
+			c.JoinGroup(exchange.Conn{Slot: 1}, sub, &exchange.GroupJoin{Group: group, Filter: filter, Window: 10})
+			<-c.joined
+		}
+		tells := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			c.do(func() {
+				if got := fmt.Sprint(c.here); got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			})
+		}
+		join(1, "g", "t/1")
+		join(2, "g", "t/1")
+		join(3, "other", "t/1")
+		tells("map[t/1:2]")
+		c.LeaveGroup(exchange.Conn{Slot: 1}, 1)
+		tells("map[t/1:2]")
+		c.LeaveGroup(exchange.Conn{Slot: 1}, 3)
+		tells("map[t/1:1]")
+		c.LeaveGroup(exchange.Conn{Slot: 1}, 2)
+		c.LeaveGroup(exchange.Conn{Slot: 1}, 4) // was never one
+		tells("map[]")
+	})
+}
+
 type headless struct{ *crowd }
 
 func (h headless) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ int) {

@@ -313,6 +313,8 @@ func (p *process) Join(conn exchange.Conn, sub uint32, _ string, _ bool, _ int) 
 	}()
 }
 
+func (p *process) HasMembers(string, bool) {}
+
 func (p *process) Leave(uint16, string) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()

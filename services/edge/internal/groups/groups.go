@@ -43,6 +43,9 @@ type Mesh interface {
 	Hold(conn exchange.Conn, user, name string, generation uint64)
 	// Post hands an event to a loop.
 	Post(loop uint16, e exchange.Event)
+	// HasMembers says that the edge has members of a group with this filter, or none any more.
+	// Calls for several groups with one filter are counted.
+	HasMembers(filter string, has bool)
 }
 
 // Config of Groups.

@@ -177,6 +177,8 @@ func (e *edge) Join(conn exchange.Conn, sub uint32, _ string, _ bool, _ int) {
 	e.Groups.Post(exchange.Joined{Conn: conn, Sub: sub, Heads: []exchange.Head{head}})
 }
 
+func (e *edge) HasMembers(string, bool) {}
+
 func (e *edge) Leave(uint16, string) {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()

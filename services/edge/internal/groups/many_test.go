@@ -36,6 +36,7 @@ type crowd struct {
 	logs  uint64       // head of all logs, as reads find it
 	deaf  atomic.Bool  // members do not ACK
 	ended atomic.Int64 // members
+	here  map[string]int
 }
 
 func newCrowd(b testing.TB, change func(*Config)) *crowd {
@@ -82,6 +83,17 @@ func (c *crowd) RenewLeases(ctx context.Context, req *meshv1.RenewLeasesRequest)
 
 func (c *crowd) Join(conn exchange.Conn, sub uint32, filter string, _ bool, _ int) {
 	c.Groups.Post(exchange.Joined{Conn: conn, Sub: sub, Heads: []exchange.Head{{Topic: filter, Epoch: 1, Oldest: 1}}})
+}
+
+func (c *crowd) HasMembers(filter string, has bool) {
+	if c.here == nil {
+		return
+	}
+	if has {
+		c.here[filter]++
+	} else if c.here[filter]--; c.here[filter] == 0 {
+		delete(c.here, filter)
+	}
 }
 
 func (c *crowd) Leave(uint16, string) {}

@@ -87,6 +87,7 @@ func (g *Groups) JoinGroup(conn exchange.Conn, sub uint32, j *exchange.GroupJoin
 		s := g.share(j.Group, j.Filter, conn)
 		if len(s.members) == 0 {
 			g.pays(s, conn, j.Origin)
+			g.cfg.Mesh.HasMembers(s.filter, true)
 		}
 		m := &member{memberKey: memberKey{conn, sub}, id: g.lastID, join: j, window: j.Window, has: map[message]held{}, of: s}
 		m.timed.Of = m
@@ -174,6 +175,9 @@ func (g *Groups) drop(m *member) {
 	}
 	if m.introduced != "" { // it may dispatch although this edge does not go by it now
 		g.left(m.introduced, m.op(nil))
+	}
+	if len(m.of.members) == 0 {
+		g.cfg.Mesh.HasMembers(m.of.filter, false)
 	}
 	g.forget(m.of)
 }

@@ -365,6 +365,9 @@ func (b *band) RenewLeases(_ context.Context, req *meshv1.RenewLeasesRequest) *m
 	return &meshv1.RenewLeasesResponse{Codes: make([]wirev1.Code, len(req.GetLeases()))}
 }
 
+// HasMembers implements groups.Mesh: no router asks who is there.
+func (b *band) HasMembers(string, bool) {}
+
 // Hold implements groups.Mesh, as do those that follow.
 func (b *band) Hold(exchange.Conn, string, string, uint64) {}
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups"
@@ -13,6 +14,19 @@ import (
 // Hold makes conn the holder of a session that was attached under a generation.
 func (m *Mesh) Hold(conn exchange.Conn, user, name string, generation uint64) {
 	m.sessions.Hold(conn, user, name, generation)
+}
+
+// HasMembers implements groups.Mesh: routers that ask who is in a topic learn of it, and send no
+// messages for it.
+func (m *Mesh) HasMembers(filter string, has bool) {
+	name, loop := topic.AnnouncedMembers(filter), m.cfg.Feed.Loops-1 // of the dispatchers
+	m.ops.Do(func() {
+		if has {
+			m.table.Join(m.now, loop, name)
+		} else {
+			m.table.Leave(m.now, loop, name)
+		}
+	})
 }
 
 // DescribeGroups says what this edge knows of a group, by its name, a slash and its filter, or with

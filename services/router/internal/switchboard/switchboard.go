@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/events"
 	"github.com/pushmesh/pushmesh/internal/lifecycle"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/edgequeue"
 	"github.com/pushmesh/pushmesh/services/router/internal/interest"
@@ -288,10 +290,16 @@ func (s *Switchboard) CheckTopic(topic string) {
 	}
 }
 
-// Interested appends the edges that want topic.
-func (s *Switchboard) Interested(dst []interest.Edge, topic string) []interest.Edge {
-	for _, p := range s.lookup(nil, topic) {
-		dst = append(dst, p.Edge)
+// Interested appends the edges with subscriptions that match a topic, those of groups included,
+// whose messages go to another edge.
+func (s *Switchboard) Interested(dst []interest.Edge, name string) []interest.Edge {
+	edges := s.lookup(nil, name)
+	alone := len(edges)
+	edges = s.lookup(edges, topic.MembersOf(name))
+	for i, p := range edges {
+		if i < alone || !slices.Contains(edges[:alone], p) {
+			dst = append(dst, p.Edge)
+		}
 	}
 	return dst
 }
