@@ -244,7 +244,9 @@ func TestWhoHasMembersIsTold(t *testing.T) {
 		c.here = map[string]int{}
 		join := func(sub uint32, group, filter string) {
 			c.JoinGroup(exchange.Conn{Slot: 1}, sub, &exchange.GroupJoin{Group: group, Filter: filter, Window: 10})
-			<-c.joined
+			if err := <-c.joined; err != nil {
+				t.Error(err)
+			}
 		}
 		tells := func(want string) {
 			t.Helper()
