@@ -154,6 +154,7 @@ func (s *Subscriber) connected(l *link.Conn) {
 	}
 	s.publishingConnected()
 	s.claimsConnected()
+	s.presenceConnected(l)
 }
 
 // handled reports whether a handler has a durable message that a resume of the subscription would
@@ -206,6 +207,7 @@ func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 	}
 	s.publishingBroken()
 	s.claimsBroken()
+	s.presenceBroken()
 }
 
 // letGo answers everybody who waits for the mesh, handlers among them: the subscriber ends, and no
@@ -228,6 +230,7 @@ func (s *Subscriber) letGo(err error) {
 	s.publishingBroken()
 	s.endClaims(s.endError())
 	s.claimsBroken()
+	s.endPresence(s.endError())
 	s.changed.Broadcast()
 }
 

@@ -59,6 +59,10 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 		return r.published(body)
 	case wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:
 		return r.claimState(body)
+	case wirev1.FrameType_FRAME_TYPE_PRESENCE:
+		return r.presence(body)
+	case wirev1.FrameType_FRAME_TYPE_STATED:
+		return r.stated(body)
 	case wirev1.FrameType_FRAME_TYPE_ERROR:
 		return r.failure(body)
 	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
@@ -132,6 +136,7 @@ func (r *reader) unsubscribed(body []byte) error {
 	sub := r.s.subs[m.GetId()]
 	switch {
 	case sub == nil:
+		r.s.presenceRefused(m.GetId(), &Error{Code: m.GetCode(), Message: m.GetReason()})
 	case sub.unasked != nil:
 		sub.end(nil)
 	default:
@@ -154,7 +159,7 @@ func (r *reader) failure(body []byte) error {
 	defer r.s.unlock()
 	if sub := r.s.subs[m.GetRef()]; sub != nil {
 		sub.refused(e)
-	} else if !r.s.claimAnswered(m.GetRef(), nil, e) {
+	} else if !r.s.claimAnswered(m.GetRef(), nil, e) && !r.s.presenceRefused(m.GetRef(), e) && !r.s.stateAnswered(m.GetRef(), e) {
 		r.s.answered(m.GetRef(), Result{}, e)
 	}
 	return nil

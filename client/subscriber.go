@@ -65,6 +65,10 @@ type Subscriber struct {
 	unwatched  map[string]bool // nobody watches it any more, but the edge does not know
 	claimQueue []*claimAsk     // not sent
 	claimAsks  map[uint32]*claimAsk
+
+	presence  map[string]*PresenceWatch // by topic
+	states    map[string][]byte         // what this client says of itself, by topic
+	stateAsks map[uint32]*stateAsk
 }
 
 // Stats counts since NewSubscriber.
@@ -87,6 +91,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	s := &Subscriber{
 		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
 		pubChange: make(chan struct{}), claims: map[string]*Claim{}, watches: map[string]*ClaimWatch{}, unwatched: map[string]bool{}, claimAsks: map[uint32]*claimAsk{},
+		presence: map[string]*PresenceWatch{}, states: map[string][]byte{}, stateAsks: map[uint32]*stateAsk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlerCtx, s.handlerCancel = context.WithCancel(context.Background())
@@ -205,7 +210,7 @@ func (s *Subscriber) nextID() uint32 {
 	for {
 		s.lastID++
 		id := s.lastID
-		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && s.claimAsks[id] == nil {
+		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && s.claimAsks[id] == nil && s.stateAsks[id] == nil && s.presenceByID(id) == nil {
 			return id
 		}
 	}

@@ -48,6 +48,7 @@ func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 		checkMost("max_payload", p.GetMaxPayload(), MaxMaxPayload),
 		checkMost("producer_rate", p.GetProducerRate(), 10_000_000),
 		checkMost("producer_in_flight", p.GetProducerInFlight(), 1_000_000),
+		checkMost("client_presence_members", p.GetClientPresenceMembers(), MaxClientPresenceMembers),
 	)
 	if p.GetRank() != nil {
 		errs = append(errs, checkRank(p.GetRank()))
@@ -73,6 +74,9 @@ func Check(ns *pushmeshv1.Namespace, rules ...Rule) error {
 	}
 	if _, known := pushmeshv1.ClientHistory_name[int32(p.GetClientHistory())]; !known {
 		errs = append(errs, fmt.Errorf("client_history %d is not known", p.GetClientHistory()))
+	}
+	if _, known := pushmeshv1.ClientPresence_name[int32(p.GetClientPresence())]; !known {
+		errs = append(errs, fmt.Errorf("client_presence %d is not known", p.GetClientPresence()))
 	}
 	errs = append(errs, checkKeep(ns.GetPrefix(), p))
 	for _, rule := range rules {

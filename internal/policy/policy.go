@@ -33,6 +33,10 @@ const (
 	DefaultMaxAttempts     = 16
 	DefaultMaxPayload      = 256 << 10
 	DefaultMaxKept         = 1_000_000
+	// DefaultClientPresenceMembers of a topic are shown by name, and at most
+	// MaxClientPresenceMembers: all that is known of them has to fit one frame.
+	DefaultClientPresenceMembers = 200
+	MaxClientPresenceMembers     = 500
 )
 
 // Policy of one namespace with every default applied. It is never changed once made.
@@ -62,6 +66,10 @@ type Policy struct {
 	// published before it subscribed; nil: it may.
 	Barred        *code.Error
 	HistoryBarred *code.Error
+	// ClientPresence is what clients see of who is in a topic, and ClientPresenceMembers of how many
+	// users by name.
+	ClientPresence        pushmeshv1.ClientPresence
+	ClientPresenceMembers int
 	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.
 	DeliveredEvents bool
 	// Rank is how its messages are ranked, as the namespace has it; nil: they are not. It must not
@@ -117,11 +125,12 @@ func of(ns *pushmeshv1.Namespace) *Policy {
 		ClientPublish:    p.GetClientPublish(),
 		Barred:           barred(ns),
 		HistoryBarred:    historyBarred(ns),
-		DeliveredEvents:  p.GetDeliveredEvents() && !events.IsEvent(ns.GetPrefix()),
-		Rank:             p.GetRank(),
-		Claims:           claimsOf(ns.GetPrefix(), p.GetClaims()),
-		KeepLast:         p.GetKeep() == pushmeshv1.Keep_KEEP_LAST,
-		MaxKept:          most,
+		ClientPresence:   p.GetClientPresence(), ClientPresenceMembers: int(orDefault(p.GetClientPresenceMembers(), DefaultClientPresenceMembers)),
+		DeliveredEvents: p.GetDeliveredEvents() && !events.IsEvent(ns.GetPrefix()),
+		Rank:            p.GetRank(),
+		Claims:          claimsOf(ns.GetPrefix(), p.GetClaims()),
+		KeepLast:        p.GetKeep() == pushmeshv1.Keep_KEEP_LAST,
+		MaxKept:         most,
 	}
 }
 

@@ -13,17 +13,18 @@ type Source struct {
 	Incarnation uint64
 }
 
-// Event is a net change of the set: a member's events alternate between joined and left.
+// Event is a net change of the set: a member's events alternate between joined and left. Changed
+// ones, between the two, are of a member that has another state now.
 type Event struct {
-	Source Source
-	Member *Member
-	Left   bool
+	Source        Source
+	Member        *Member
+	Left, Changed bool
 }
 
 // Follower keeps the members of one filter, of all sources together.
 type Follower struct {
 	id          uint64
-	filter      string
+	topics      Topics
 	maxMembers  int
 	asks        *uint64 // numbers that were given to asks, by all followers of the process
 	sources     map[Source]*source
@@ -49,8 +50,8 @@ type source struct {
 
 // NewFollower makes a follower without sources. id must be unique in the process, and asks shared
 // by all of its followers. The follower fails when there are more than maxMembers.
-func NewFollower(id uint64, filter string, most int, asks *uint64) *Follower {
-	return &Follower{id: id, filter: filter, maxMembers: most, asks: asks, sources: map[Source]*source{}}
+func NewFollower(id uint64, topics Topics, most int, asks *uint64) *Follower {
+	return &Follower{id: id, topics: topics, maxMembers: most, asks: asks, sources: map[Source]*source{}}
 }
 
 // Sources sets which sources exist (known), and which of them have to be followed (wanted). The
@@ -115,7 +116,7 @@ func (f *Follower) Leases(now time.Time, say func(Source, *meshv1.PresenceLease_
 		}
 		if s.leased.IsZero() || now.Sub(s.leased) >= RenewEvery || s.staging != nil && s.n >= s.acked+ackEvery {
 			s.leased, s.acked = now, s.n
-			say(s.Source, &meshv1.PresenceLease_Watch{Id: f.id, Filter: f.filter, Ask: s.ask, Serial: s.serial, N: s.n})
+			say(s.Source, &meshv1.PresenceLease_Watch{Id: f.id, Filter: f.topics.Filter, Named: f.topics.Named, Ask: s.ask, Serial: s.serial, N: s.n})
 		}
 	}
 }
@@ -169,6 +170,8 @@ func (f *Follower) applyReport(s *source, r *meshv1.PresenceReport) {
 		case !c.GetLeft() && had == nil:
 			f.memberCount++
 			f.addEvent(s, c.GetMember(), false)
+		case !c.GetLeft():
+			f.compareStates(s, had, s.members[k])
 		}
 	}
 	if r.GetKind() == meshv1.PresenceReport_KIND_LAST && s.staging != nil {
@@ -179,13 +182,20 @@ func (f *Follower) applyReport(s *source, r *meshv1.PresenceReport) {
 	}
 }
 
-// set applies a change to a set. A member that is in it already stays as it is.
+// set applies a change to a set. A member that is in it already stays as it is, but for its state.
 func set(members map[key]*Member, c *meshv1.PresenceChange) {
 	k := keyOf(c.GetMember())
 	if c.GetLeft() {
 		delete(members, k)
-	} else if members[k] == nil {
+	} else if had := members[k]; had == nil || had.GetStateAt() < c.GetMember().GetStateAt() {
 		members[k] = c.GetMember()
+	}
+}
+
+// compareStates adds an event for a member that has another state than it had.
+func (f *Follower) compareStates(s *source, had, has *Member) {
+	if had.GetStateAt() != has.GetStateAt() {
+		f.events = append(f.events, Event{Source: s.Source, Member: has, Changed: true})
 	}
 }
 
@@ -197,8 +207,10 @@ func (f *Follower) replaceBySnapshot(s *source) {
 		}
 	}
 	for k, m := range s.staging {
-		if s.members[k] == nil {
+		if had := s.members[k]; had == nil {
 			f.addEvent(s, m, false)
+		} else {
+			f.compareStates(s, had, m)
 		}
 	}
 	f.memberCount += len(s.staging) - len(s.members)
@@ -254,8 +266,8 @@ func (f *Follower) MemberCount() int { return f.memberCount }
 // AsksSent is how many streams were asked for.
 func (f *Follower) AsksSent() uint64 { return f.resyncs }
 
-// Filter that is followed.
-func (f *Follower) Filter() string { return f.filter }
+// Topics whose members are followed.
+func (f *Follower) Topics() Topics { return f.topics }
 
 // FollowedSources returns the sources that leases are sent to.
 func (f *Follower) FollowedSources() (all []Source) {

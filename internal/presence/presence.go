@@ -12,6 +12,7 @@ package presence
 import (
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 )
 
@@ -40,6 +41,18 @@ const (
 
 // Member of a topic.
 type Member = meshv1.PresenceMember
+
+// Topics are those whose members are of interest.
+type Topics struct {
+	// Filter is a topic, or has wildcards.
+	Filter string
+	// Named says that it is a topic, and that its members are clients with a subscription that
+	// names it: no wildcards, no backends. Otherwise every subscription that matches makes one.
+	Named bool
+}
+
+// wild reports whether members have a topic of their own.
+func (t Topics) wild() bool { return topic.IsFilter(t.Filter) }
 
 // key of a member, unique within one incarnation of a reporter.
 type key struct {

@@ -151,7 +151,7 @@ func TestNobodyIsReportedToForLonger(t *testing.T) {
 		w.subscribe(e, e.loops[0], 1+i, "")
 	}
 	w.pass(5 * time.Second)
-	if s := e.reporter.Stats(); s != (ReporterStats{1, 1, 100}) {
+	if s := e.reporter.Stats(); s != (ReporterStats{Filters: 1, Watches: 1, Members: 100}) {
 		t.Fatalf("%+v", s)
 	}
 	e.reporter.Advance(w.now.Add(LeaseFor))
@@ -226,7 +226,7 @@ func TestAnEdgeRefusesAHostileMix(t *testing.T) {
 func TestASourceThatIsAboutToSendIsNotQuiet(t *testing.T) {
 	const patience = 2 * time.Second
 	now, asks := time.Unix(1000, 0), uint64(0)
-	f := NewFollower(1, "room/1", 10, &asks)
+	f := NewFollower(1, Topics{Filter: "room/1"}, 10, &asks)
 	all := map[Source]bool{{"a", 1}: true, {"b", 1}: true}
 	f.Sources(now, all, all)
 	ask := map[Source]uint64{}
@@ -254,7 +254,7 @@ func TestASourceThatIsAboutToSendIsNotQuiet(t *testing.T) {
 
 func TestAFollowerFailsBeyondItsBound(t *testing.T) {
 	w := newWorld(t, 1, "room/1", "")
-	w.follower = NewFollower(1, "room/1", 10, &w.asks)
+	w.follower = NewFollower(1, Topics{Filter: "room/1"}, 10, &w.asks)
 	a, b := w.start("a"), w.start("b")
 	for i := range uint64(6) {
 		w.subscribe(a, a.loops[0], 1+i, "")

@@ -3,14 +3,13 @@ package presence
 import (
 	"slices"
 
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // reported is the set of members of one filter.
 type reported struct {
-	filter  string
+	topics  Topics
 	walk    uint64
 	walking map[int]bool // loops that have not come to the end of the walk
 	walked  bool         // every loop has once
@@ -29,10 +28,12 @@ type entry struct {
 	at   int // in reported.all
 }
 
-func (r *Reporter) addFilter(filter string) *reported {
-	f := &reported{filter: filter, members: map[uint64][]*entry{}, watches: map[*watch]struct{}{}}
-	if r.filters[filter] = f; topic.IsFilter(filter) {
-		r.wild.Add(filter, f)
+func (r *Reporter) addFilter(topics Topics) *reported {
+	f := &reported{topics: topics, members: map[uint64][]*entry{}, watches: map[*watch]struct{}{}}
+	if r.filters[topics] = f; topics.Named {
+		r.named++
+	} else if topics.wild() {
+		r.wild.Add(topics.Filter, f)
 	}
 	r.startWalk(f)
 	return f
@@ -45,7 +46,7 @@ func (r *Reporter) startWalk(f *reported) {
 	f.walk, f.walking = r.walks, make(map[int]bool, r.cfg.Loops)
 	for loop := range r.cfg.Loops {
 		f.walking[loop] = true
-		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter, Walk: f.walk})
+		r.commands = append(r.commands, Command{Loop: loop, Filter: f.topics.Filter, Named: f.topics.Named, Walk: f.walk})
 	}
 }
 
@@ -53,19 +54,26 @@ func (r *Reporter) startWalk(f *reported) {
 // have changed, or changes were lost.
 func (r *Reporter) Walk(which func(filter string) bool) {
 	for _, f := range r.filters {
-		if which(f.filter) {
+		if which(f.topics.Filter) {
 			r.startWalk(f)
 		}
 	}
 }
 
 func (r *Reporter) removeFilter(f *reported) {
-	if delete(r.filters, f.filter); topic.IsFilter(f.filter) {
-		r.wild.Remove(f.filter, f)
+	if delete(r.filters, f.topics); f.topics.Named {
+		r.named--
+	} else if f.topics.wild() {
+		r.wild.Remove(f.topics.Filter, f)
 	}
 	r.members -= len(f.all)
+	if f.topics.Named {
+		for id := range f.members {
+			r.forgetNamed(id, f)
+		}
+	}
 	for loop := range r.cfg.Loops {
-		r.commands = append(r.commands, Command{Loop: loop, Filter: f.filter})
+		r.commands = append(r.commands, Command{Loop: loop, Filter: f.topics.Filter, Named: f.topics.Named})
 	}
 }
 
@@ -75,15 +83,13 @@ func (r *Reporter) Changes(loop int, all []Change) {
 		c := &all[i]
 		switch c.Kind {
 		case Ended:
-			for _, f := range r.filters {
-				r.removeConnection(f, c.Member.GetConnectionId())
-			}
+			r.endConnection(c.Member.GetConnectionId())
 			continue
 		case Missed:
 			r.Walk(func(string) bool { return true })
 			continue
 		}
-		f := r.filters[c.Filter]
+		f := r.filters[Topics{c.Filter, c.Named}]
 		if f == nil {
 			continue
 		}
@@ -102,7 +108,10 @@ func (r *Reporter) addMember(f *reported, loop int, c *Change) {
 	id := c.Member.GetConnectionId()
 	for _, e := range f.members[id] {
 		if e.m.GetTopic() == c.Member.GetTopic() {
-			e.walk = max(e.walk, c.Walk)
+			if e.walk = max(e.walk, c.Walk); e.m.GetStateAt() < c.Member.GetStateAt() {
+				e.m = c.Member
+				r.queueChange(f, &meshv1.PresenceChange{Member: c.Member})
+			}
 			return
 		}
 	}
@@ -116,6 +125,9 @@ func (r *Reporter) addMember(f *reported, loop int, c *Change) {
 	}
 	e := &entry{m: c.Member, walk: c.Walk, loop: loop, at: len(f.all)}
 	f.members[id], f.all = append(f.members[id], e), append(f.all, e)
+	if f.topics.Named {
+		r.noteNamed(id, f)
+	}
 	r.members++
 	r.queueChange(f, &meshv1.PresenceChange{Member: c.Member})
 }
@@ -136,6 +148,38 @@ func (r *Reporter) removeMember(f *reported, m *Member) {
 	}
 }
 
+// endConnection takes a connection out of all sets. In which named ones it is, of which there may
+// be very many, is known; others are asked.
+func (r *Reporter) endConnection(connection uint64) {
+	in := r.inNamed[connection]
+	for len(in) > 0 {
+		r.removeConnection(in[len(in)-1], connection)
+		in = r.inNamed[connection]
+	}
+	if len(r.filters) == r.named {
+		return
+	}
+	for _, f := range r.filters {
+		if !f.topics.Named {
+			r.removeConnection(f, connection)
+		}
+	}
+}
+
+func (r *Reporter) noteNamed(connection uint64, f *reported) {
+	r.inNamed[connection] = append(r.inNamed[connection], f)
+}
+
+func (r *Reporter) forgetNamed(connection uint64, f *reported) {
+	in := r.inNamed[connection]
+	i := slices.Index(in, f)
+	last := len(in) - 1
+	in[i], in[last] = in[last], nil
+	if r.inNamed[connection] = in[:last]; last == 0 {
+		delete(r.inNamed, connection)
+	}
+}
+
 func (r *Reporter) removeConnection(f *reported, connection uint64) {
 	for len(f.members[connection]) > 0 {
 		r.removeEntry(f, connection, len(f.members[connection])-1)
@@ -149,7 +193,9 @@ func (r *Reporter) removeEntry(f *reported, connection uint64, i int) {
 	es[i] = es[len(es)-1]
 	es[len(es)-1] = nil
 	if es = es[:len(es)-1]; len(es) == 0 {
-		delete(f.members, connection)
+		if delete(f.members, connection); f.topics.Named {
+			r.forgetNamed(connection, f)
+		}
 	} else {
 		f.members[connection] = es
 	}
@@ -184,7 +230,7 @@ type walkEnd struct {
 
 func (t *walkEnd) step(r *Reporter) (done bool) {
 	f := t.f
-	if r.filters[f.filter] != f || f.walk != t.walk {
+	if r.filters[f.topics] != f || f.walk != t.walk {
 		return true
 	}
 	t.left = min(t.left, len(f.all))

@@ -17,13 +17,18 @@ type ReporterConfig struct {
 	// Members that may match one filter, and filters and watches (a filter of one follower) at a
 	// time.
 	MaxMembers, MaxFilters, MaxWatches int
+	// MaxNamed is how many of the topics that are watched may be Topics.Named, beside MaxFilters,
+	// and as many more watches.
+	MaxNamed int
 }
 
 // Reporter keeps the members of filters that have followers, and reports to them. It keeps nothing
 // for other filters.
 type Reporter struct {
 	cfg      ReporterConfig
-	filters  map[string]*reported
+	filters  map[Topics]*reported
+	named    int                    // of filters
+	inNamed  map[uint64][]*reported // of those, in which a connection is
 	wild     topic.Index[*reported] // of those, with wildcards: what loops match with
 	watches  map[watchKey]*watch
 	part     int // members of a report
@@ -55,14 +60,16 @@ type watchKey struct {
 type Command struct {
 	Loop   int
 	Filter string
+	Named  bool
 	Walk   uint64
 }
 
 // Change is what a loop reports, in the order in which it happens there.
 type Change struct {
 	Kind ChangeKind
-	// Filter and Walk as in the last Command that the loop has seen; not of Ended.
+	// Filter, Named and Walk as in the last Command that the loop has seen; not of Ended.
 	Filter string
+	Named  bool
 	Walk   uint64
 	// Member, of which Left and Ended need the names alone. Its topic is empty where the filter is
 	// one.
@@ -73,7 +80,7 @@ type Change struct {
 type ChangeKind uint8
 
 const (
-	// Joined says that the member is there. It may be reported again.
+	// Joined says that the member is there, with the state that it has. It may be reported again.
 	Joined ChangeKind = iota
 	// Left says that the member is not there. It may be reported again.
 	Left
@@ -87,7 +94,7 @@ const (
 
 // NewReporter makes a reporter without followers.
 func NewReporter(cfg ReporterConfig) *Reporter {
-	return &Reporter{cfg: cfg, part: partSize, look: membersOfStep, filters: map[string]*reported{}, watches: map[watchKey]*watch{}}
+	return &Reporter{cfg: cfg, part: partSize, look: membersOfStep, filters: map[Topics]*reported{}, inNamed: map[uint64][]*reported{}, watches: map[watchKey]*watch{}}
 }
 
 // Lease takes in a follower's leases.
@@ -108,13 +115,14 @@ func (r *Reporter) Lease(now time.Time, l *meshv1.PresenceLease) {
 func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_Watch) {
 	w := r.watches[k]
 	if w == nil {
-		f := r.filters[want.GetFilter()]
-		if len(r.watches) >= r.cfg.MaxWatches || f == nil && !r.hasRoom(want.GetFilter()) {
+		topics := Topics{want.GetFilter(), want.GetNamed()}
+		f := r.filters[topics]
+		if len(r.watches) >= r.cfg.MaxWatches+r.cfg.MaxNamed || f == nil && !r.hasRoom(topics) {
 			r.refuse(k, want.GetAsk(), wirev1.Code_CODE_OVERLOADED)
 			return
 		}
 		if f == nil {
-			f = r.addFilter(want.GetFilter())
+			f = r.addFilter(topics)
 		}
 		w = &watch{watchKey: k, reported: f, ask: want.GetAsk()}
 		r.watches[k] = w
@@ -134,8 +142,11 @@ func (r *Reporter) lease(now time.Time, k watchKey, want *meshv1.PresenceLease_W
 }
 
 // hasRoom reports whether one more filter may be followed.
-func (r *Reporter) hasRoom(filter string) bool {
-	return len(r.filters) < r.cfg.MaxFilters && (!topic.IsFilter(filter) || r.wild.Fits(filter))
+func (r *Reporter) hasRoom(t Topics) bool {
+	if t.Named {
+		return r.named < r.cfg.MaxNamed
+	}
+	return len(r.filters)-r.named < r.cfg.MaxFilters && (!t.wild() || r.wild.Fits(t.Filter))
 }
 
 // Advance ends watches whose leases were not renewed, and sends what has changed.
@@ -197,11 +208,15 @@ func (r *Reporter) Take() ([]Outgoing, []Command) {
 }
 
 // ReporterStats of a Reporter.
-type ReporterStats struct{ Filters, Watches, Members int }
+type ReporterStats struct {
+	Filters, Watches, Members int
+	// Named of the filters are topics that are watched so.
+	Named int
+}
 
 // Stats counts.
 func (r *Reporter) Stats() ReporterStats {
-	return ReporterStats{Filters: len(r.filters), Watches: len(r.watches), Members: r.members}
+	return ReporterStats{Filters: len(r.filters), Watches: len(r.watches), Members: r.members, Named: r.named}
 }
 
 // Refused returns how many watches were refused with a code.

@@ -72,7 +72,7 @@ func newWorld(t *testing.T, seed uint64, filter string, topics ...string) *world
 		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1000, 0), filter: filter, topics: topics, most: 1 << 20, part: partSize, look: membersOfStep, edges: map[string]*edge{},
 		known: map[Source]bool{}, folded: map[Source]map[key]bool{}, departed: map[key]bool{}, away: map[Source]bool{},
 	}
-	w.follower = NewFollower(1, filter, w.most, &w.asks)
+	w.follower = NewFollower(1, Topics{Filter: filter}, w.most, &w.asks)
 	return w
 }
 

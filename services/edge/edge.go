@@ -49,6 +49,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/ticket"
 	"github.com/pushmesh/pushmesh/services/edge/internal/loop"
+	"github.com/pushmesh/pushmesh/services/edge/internal/members/follow"
 	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/permissions/asker"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals/gate"
@@ -77,6 +78,7 @@ type Edge struct {
 	ranker     *ranking.Ranker
 	claims     *handover.Claims
 	claimers   *claimclient.Client
+	members    *follow.Follower
 	loops      []*loop.Loop
 	watch      *watch
 	tickets    ticket.Book
@@ -151,7 +153,9 @@ func (e *Edge) assemble() error {
 		Addresses:     s.advertised(), Connections: e.connections, Ticket: e.ticket, TLS: e.identity != nil, About: e.about(), Log: tel.Log, Tracer: tel.Tracer("edge"), Traced: !untraced, ReadsAtATime: s.Resumes, FilterBudget: s.WhereBudget, FilterMemory: s.WhereMemory, PresenceMembers: s.PresenceMembers,
 		Groups:        groups.Bounds{Groups: s.MaxGroups, Memory: s.GroupMemory, Rate: s.GroupRate, Address: s.addressGroups()},
 		AddressTopics: s.AddressTopics, UserTopics: s.UserTopics,
+		Rooms: func(f *meshv1.RoomFrame) { e.members.Receive(f) },
 	})
+	e.members = follow.New(follow.Config{Edge: s.ID, Incarnation: began, Publish: e.bus.Publish, Routers: e.mesh.Live, Post: e.mesh.Post})
 	e.rank(belongs)
 	e.claim(began)
 	var cpus []int
@@ -187,7 +191,7 @@ func (e *Edge) assemble() error {
 			Connection: int64(s.ConnectionMemory), Windows: int64(s.ConnectionMemory / 2), Loop: int64(s.QueueMemory / s.Loops),
 			Clients: kept.NewHolders(int64(s.ClientMemory)), Addresses: kept.NewHolders(int64(s.AddressMemory)),
 		},
-		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
+		EdgeID: s.ID, Mesh: asked{e.mesh, e.ranker, e.claims, e.members}, ListenAddr: s.Listen, Limits: limits(s), QueueMemory: s.QueueMemory,
 		Buffers: poll.Buffers{Send: s.SocketSend, Receive: s.SocketReceive, NotSent: s.SocketUnsent},
 		Poller:  loop.PollerKind(s.Poller), Send: loop.SendMode(s.Send), CPUs: cpus, ShedLag: s.ShedLag, Unhealthy: linkhealth.Mode(s.Unhealthy), Principals: who,
 		Events: tell.Rings(), Refusals: refused, Handshakes: e.handshakes,
@@ -233,6 +237,7 @@ func (e *Edge) assemble() error {
 	e.stack.Add("ranker", e.ranker)
 	e.stack.Add("claims client", e.claimers)
 	e.stack.Add("claims", e.claims)
+	e.stack.Add("members", e.members)
 	e.stack.Add("decisions", refused)
 	if e.certs != nil {
 		e.stack.Add("certificates", e.certs)
@@ -268,6 +273,7 @@ type asked struct {
 	*upstream.Mesh
 	exchange.Ranks
 	exchange.Claims
+	exchange.Members
 }
 
 // rank makes what rankings are done by.

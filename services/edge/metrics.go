@@ -19,7 +19,7 @@ import (
 type collector struct {
 	loops func() []loop.Stats
 	mesh  func() []upstream.Figure
-	parts []func(chan<- prometheus.Metric) // of parts that not every edge has
+	parts []func(chan<- prometheus.Metric) // of parts beside the loops
 }
 
 func (e *Edge) metrics() prometheus.Collector {
@@ -30,6 +30,7 @@ func (e *Edge) metrics() prometheus.Collector {
 		}
 		return all
 	}}
+	c.parts = append(c.parts, e.sendFollowed)
 	if e.handshakes != nil {
 		c.parts = append(c.parts, e.sendTLS)
 	}
@@ -301,6 +302,10 @@ var sums = []sum{
 	{"unhealthy_total", "Times that a connection turned unhealthy.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.UnhealthyTimes) }},
 	{"claims_open", "Resources that connections hold, wait for or watch.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Claims.Held) }},
 	{"claim_pushes_total", "Changes of claims pushed to clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Claims.Pushes) }},
+	{"presence_client_watches", "Topics that clients watch who is in, one for each of their connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Members.Watches) }},
+	{"presence_client_states", "Topics in which clients say something of themselves, one for each of their connections.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.Members.States) }},
+	{"presence_client_told_total", "Presence frames queued for clients.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Members.Told) }},
+	{"presence_client_missed_total", "Times that a client which did not read was told who is in a topic all anew.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Members.Missed) }},
 	{"websocket_connections", "Connections that speak WebSocket.", prometheus.GaugeValue, func(s *loop.Stats) float64 { return float64(s.WebSockets) }},
 	{"websocket_pings_total", "WebSocket Pings sent to clients that were silent for half of the time that they may be.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.WebPings) }},
 	{"http_upgrades_total", "HTTP requests that became WebSockets.", prometheus.CounterValue, func(s *loop.Stats) float64 { return float64(s.Upgraded) }},
@@ -318,5 +323,15 @@ var byCode = []struct {
 	{"drops_total", "Messages that were not delivered, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Drops }},
 	{"unranked_total", "Messages that should have been ranked for a subscription and were delivered unranked, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Unranked }},
 	{"closes_total", "Connections closed, by reason; OK: by the client.", func(s *loop.Stats) *counters.ByCode { return &s.Closes }},
+	{"presence_client_ended_total", "Watches of clients that the edge ended, by reason.", func(s *loop.Stats) *counters.ByCode { return (*counters.ByCode)(&s.Members.Ended) }},
 	{"refused_total", "Requests of clients that were refused, by reason.", func(s *loop.Stats) *counters.ByCode { return &s.Refused }},
+}
+
+// sendFollowed sends the numbers of topics whose members clients watch.
+func (e *Edge) sendFollowed(ch chan<- prometheus.Metric) {
+	s := e.members.Stats()
+	send(ch, "presence_client_topics", "Topics whose members clients watch, and a router tells the edge of.", prometheus.GaugeValue, float64(s.Topics.Load()))
+	send(ch, "presence_client_bytes", "Bytes that the users of these topics take, about, with what they say of themselves.", prometheus.GaugeValue, float64(s.Bytes.Load()))
+	send(ch, "presence_client_snapshots_total", "Times that a router told all members of such a topic.", prometheus.CounterValue, float64(s.Snapshots.Load()))
+	send(ch, "presence_client_gaps_total", "Changes of such topics for which the one before was missing, so that all members were asked for.", prometheus.CounterValue, float64(s.Missed.Load()))
 }

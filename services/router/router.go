@@ -28,6 +28,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/meshid"
 	"github.com/pushmesh/pushmesh/internal/meshtime"
 	"github.com/pushmesh/pushmesh/internal/policy"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/internal/score"
 	"github.com/pushmesh/pushmesh/internal/settings"
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -35,6 +36,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/internal/turns"
 	"github.com/pushmesh/pushmesh/proto/codec"
+	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/router/internal/admission"
 	"github.com/pushmesh/pushmesh/services/router/internal/api"
@@ -46,6 +48,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/router/internal/lag"
 	"github.com/pushmesh/pushmesh/services/router/internal/nodes"
 	"github.com/pushmesh/pushmesh/services/router/internal/peers"
+	"github.com/pushmesh/pushmesh/services/router/internal/presencerooms"
 	"github.com/pushmesh/pushmesh/services/router/internal/presencewatch"
 	"github.com/pushmesh/pushmesh/services/router/internal/publish"
 	"github.com/pushmesh/pushmesh/services/router/internal/subscribe"
@@ -147,11 +150,14 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 			RouterID: s.ID, Incarnation: began, Stores: stores, Caller: publish.Caller, MaxPerCaller: s.CallerClaims, MaxWatches: s.ClaimWatches,
 			Client: claimclient.Config{Log: tel.Log}, Registry: tel.Registry,
 		})
+		inRooms *presencerooms.Rooms
 		members = presencewatch.New(presencewatch.Config{
 			RouterID: s.ID, Incarnation: began, Edges: edges, Bus: mesh, Policies: watch, Registry: tel.Registry,
 			MaxStreams: s.PresenceWatches, MaxMembers: s.PresenceMembers, MaxQueued: s.PresenceQueue,
+			Rooms: func(edge presence.Source, l *meshv1.RoomLease) { inRooms.Lease(edge, l) },
 		})
 	)
+	inRooms = presencerooms.New(presencerooms.Config{RouterID: s.ID, Watches: members, Policies: watch, Publish: mesh.Publish, MaxRooms: s.PresenceTopics, MaxBytes: s.PresenceMemory, Registry: tel.Registry})
 	guard.Audit = changes
 	r.gate = gate.New(guard)
 	r.front = &front{
@@ -227,6 +233,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 	r.Add("claims", claimed)
 	r.Add("nodes", known)
 	r.Add("switchboard", edges)
+	r.Add("rooms", inRooms)
 	r.Add("presence watches", members)
 	r.Add("appender", app)
 	r.Add("lag", late)

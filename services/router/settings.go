@@ -40,6 +40,8 @@ type Settings struct {
 	MaxCalls         int           `help:"Calls and streams under way on one connection; further ones wait at the client." default:"1000"`
 	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
 	PresenceMembers  int           `help:"Members that one such watch may have, about 230 bytes each." default:"1000000"`
+	PresenceTopics   int           `help:"Topics whose members clients watch, at a time; further ones are refused (OVERLOADED)." default:"50000"`
+	PresenceMemory   int           `help:"Bytes that users in these topics take, about, with what they say of themselves; beyond it topics are refused, or end (OVERLOADED)." default:"268435456"`
 	PresenceQueue    int           `help:"Joins and leaves that may be queued for the caller of such a watch; beyond it the watch ends (SLOW_CONSUMER)." default:"65536"`
 	CallerClaims     int           `help:"Operations on claims and watches of claims that one caller may have under way." default:"2000"`
 	ClaimWatches     int           `help:"Watches of claims, at a time." default:"10000"`
@@ -96,6 +98,8 @@ func (s *Settings) Check() error {
 		settings.Range("max-calls", d.MaxCalls, 1, 1_000_000),
 		settings.Range("presence-watches", d.PresenceWatches, 1, 1_000_000),
 		settings.Range("presence-members", d.PresenceMembers, 1, 100_000_000),
+		settings.Range("presence-topics", d.PresenceTopics, 1, 1_000_000),
+		settings.Range("presence-memory", d.PresenceMemory, 1<<20, 1<<40),
 		settings.Range("presence-queue", d.PresenceQueue, 1, 10_000_000),
 		settings.Range("caller-claims", d.CallerClaims, 1, 1_000_000),
 		settings.Range("claim-watches", d.ClaimWatches, 1, 1_000_000),

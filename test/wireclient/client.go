@@ -113,6 +113,10 @@ func Frame(ft wirev1.FrameType, body []byte) (proto.Message, error) {
 		m = &wirev1.Progress{}
 	case wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:
 		m = &wirev1.ClaimState{}
+	case wirev1.FrameType_FRAME_TYPE_PRESENCE:
+		m = &wirev1.Presence{}
+	case wirev1.FrameType_FRAME_TYPE_STATED:
+		m = &wirev1.Stated{}
 	case wirev1.FrameType_FRAME_TYPE_REFRESHED:
 		m = &wirev1.Refreshed{}
 	default:

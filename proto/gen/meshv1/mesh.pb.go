@@ -135,7 +135,7 @@ func (x GroupSettle_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupSettle_How.Descriptor instead.
 func (GroupSettle_How) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42, 0}
 }
 
 // Delivery is one message on its way from a router to an edge.
@@ -767,6 +767,7 @@ type EdgeRequest struct {
 	//	*EdgeRequest_SessionQueue
 	//	*EdgeRequest_Rebalance
 	//	*EdgeRequest_Profile
+	//	*EdgeRequest_RoomFrame
 	Request       isEdgeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -890,6 +891,15 @@ func (x *EdgeRequest) GetProfile() *ReplaceProfile {
 	return nil
 }
 
+func (x *EdgeRequest) GetRoomFrame() *RoomFrame {
+	if x != nil {
+		if x, ok := x.Request.(*EdgeRequest_RoomFrame); ok {
+			return x.RoomFrame
+		}
+	}
+	return nil
+}
+
 type isEdgeRequest_Request interface {
 	isEdgeRequest_Request()
 }
@@ -931,6 +941,11 @@ type EdgeRequest_Profile struct {
 	Profile *ReplaceProfile `protobuf:"bytes,10,opt,name=profile,proto3,oneof"`
 }
 
+type EdgeRequest_RoomFrame struct {
+	// Not answered: it is an answer itself, to a RoomLease.
+	RoomFrame *RoomFrame `protobuf:"bytes,11,opt,name=room_frame,json=roomFrame,proto3,oneof"`
+}
+
 func (*EdgeRequest_Count) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Yield) isEdgeRequest_Request() {}
@@ -948,6 +963,8 @@ func (*EdgeRequest_SessionQueue) isEdgeRequest_Request() {}
 func (*EdgeRequest_Rebalance) isEdgeRequest_Request() {}
 
 func (*EdgeRequest_Profile) isEdgeRequest_Request() {}
+
+func (*EdgeRequest_RoomFrame) isEdgeRequest_Request() {}
 
 type EdgeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1470,8 +1487,12 @@ type PresenceMember struct {
 	User    string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	Session string `protobuf:"bytes,5,opt,name=session,proto3" json:"session,omitempty"`
 	// Unix time in seconds.
-	ConnectedAt   uint32 `protobuf:"fixed32,6,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
-	SubscribedAt  uint32 `protobuf:"fixed32,7,opt,name=subscribed_at,json=subscribedAt,proto3" json:"subscribed_at,omitempty"`
+	ConnectedAt  uint32 `protobuf:"fixed32,6,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
+	SubscribedAt uint32 `protobuf:"fixed32,7,opt,name=subscribed_at,json=subscribedAt,proto3" json:"subscribed_at,omitempty"`
+	// What the connection says of itself there, and since when, in microseconds of Unix time by its edge's clock; 0: it has never said anything.
+	// In reports of named watches alone.
+	State         []byte `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	StateAt       uint64 `protobuf:"fixed64,9,opt,name=state_at,json=stateAt,proto3" json:"state_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1551,6 +1572,20 @@ func (x *PresenceMember) GetConnectedAt() uint32 {
 func (x *PresenceMember) GetSubscribedAt() uint32 {
 	if x != nil {
 		return x.SubscribedAt
+	}
+	return 0
+}
+
+func (x *PresenceMember) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *PresenceMember) GetStateAt() uint64 {
+	if x != nil {
+		return x.StateAt
 	}
 	return 0
 }
@@ -1642,8 +1677,10 @@ type PresenceFrame struct {
 	EdgeIncarnation   uint64                 `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
 	RouterIncarnation uint64                 `protobuf:"fixed64,3,opt,name=router_incarnation,json=routerIncarnation,proto3" json:"router_incarnation,omitempty"`
 	Reports           []*PresenceReport      `protobuf:"bytes,4,rep,name=reports,proto3" json:"reports,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Answered by an EdgeRequest with a room_frame.
+	RoomLease     *RoomLease `protobuf:"bytes,5,opt,name=room_lease,json=roomLease,proto3" json:"room_lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PresenceFrame) Reset() {
@@ -1700,6 +1737,13 @@ func (x *PresenceFrame) GetRouterIncarnation() uint64 {
 func (x *PresenceFrame) GetReports() []*PresenceReport {
 	if x != nil {
 		return x.Reports
+	}
+	return nil
+}
+
+func (x *PresenceFrame) GetRoomLease() *RoomLease {
+	if x != nil {
+		return x.RoomLease
 	}
 	return nil
 }
@@ -1853,6 +1897,252 @@ func (x *PresenceChange) GetLeft() bool {
 	return false
 }
 
+// RoomLease asks a router to tell an edge who is in topics, by user, for 4 s from now. An edge repeats it every second; the router answers each with a
+// RoomFrame.
+type RoomLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Wants []*RoomLease_Want      `protobuf:"bytes,1,rep,name=wants,proto3" json:"wants,omitempty"`
+	// Topics that nobody at the edge watches any more.
+	Ended         []string `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomLease) Reset() {
+	*x = RoomLease{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomLease) ProtoMessage() {}
+
+func (x *RoomLease) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomLease.ProtoReflect.Descriptor instead.
+func (*RoomLease) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RoomLease) GetWants() []*RoomLease_Want {
+	if x != nil {
+		return x.Wants
+	}
+	return nil
+}
+
+func (x *RoomLease) GetEnded() []string {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+// RoomFrame carries what a router tells one edge of topics.
+type RoomFrame struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	RouterId string                 `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	// Of the edge that is meant; others ignore it.
+	EdgeIncarnation uint64        `protobuf:"fixed64,2,opt,name=edge_incarnation,json=edgeIncarnation,proto3" json:"edge_incarnation,omitempty"`
+	Updates         []*RoomUpdate `protobuf:"bytes,3,rep,name=updates,proto3" json:"updates,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RoomFrame) Reset() {
+	*x = RoomFrame{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomFrame) ProtoMessage() {}
+
+func (x *RoomFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomFrame.ProtoReflect.Descriptor instead.
+func (*RoomFrame) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RoomFrame) GetRouterId() string {
+	if x != nil {
+		return x.RouterId
+	}
+	return ""
+}
+
+func (x *RoomFrame) GetEdgeIncarnation() uint64 {
+	if x != nil {
+		return x.EdgeIncarnation
+	}
+	return 0
+}
+
+func (x *RoomFrame) GetUpdates() []*RoomUpdate {
+	if x != nil {
+		return x.Updates
+	}
+	return nil
+}
+
+// RoomUpdate makes one version of a topic's users of another. An edge that has neither asks for a snapshot by its next lease.
+type RoomUpdate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Random: names the router's stay with the topic. Versions of two runs can't be compared.
+	Run uint64 `protobuf:"fixed64,2,opt,name=run,proto3" json:"run,omitempty"`
+	// It changes this version; 0: it is a snapshot.
+	From    uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	Version uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Of a change: who has joined, and who has another state.
+	Members    []*RoomUpdate_Member `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
+	Left       []string             `protobuf:"bytes,6,rep,name=left,proto3" json:"left,omitempty"`
+	Count      uint64               `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	CountsOnly bool                 `protobuf:"varint,8,opt,name=counts_only,json=countsOnly,proto3" json:"counts_only,omitempty"`
+	// Not OK: the router does not tell, for a reason, and why.
+	Code          wirev1.Code `protobuf:"varint,9,opt,name=code,proto3,enum=pushmesh.wire.v1.Code" json:"code,omitempty"`
+	Reason        string      `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	RetryAfterMs  uint32      `protobuf:"varint,11,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomUpdate) Reset() {
+	*x = RoomUpdate{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomUpdate) ProtoMessage() {}
+
+func (x *RoomUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomUpdate.ProtoReflect.Descriptor instead.
+func (*RoomUpdate) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RoomUpdate) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RoomUpdate) GetRun() uint64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *RoomUpdate) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RoomUpdate) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RoomUpdate) GetMembers() []*RoomUpdate_Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *RoomUpdate) GetLeft() []string {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *RoomUpdate) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RoomUpdate) GetCountsOnly() bool {
+	if x != nil {
+		return x.CountsOnly
+	}
+	return false
+}
+
+func (x *RoomUpdate) GetCode() wirev1.Code {
+	if x != nil {
+		return x.Code
+	}
+	return wirev1.Code(0)
+}
+
+func (x *RoomUpdate) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RoomUpdate) GetRetryAfterMs() uint32 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
 // YieldSession: flush the session's cursors, close its connection with SESSION_TAKEN_OVER, then answer.
 type YieldSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1869,7 +2159,7 @@ type YieldSession struct {
 
 func (x *YieldSession) Reset() {
 	*x = YieldSession{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2171,7 @@ func (x *YieldSession) String() string {
 func (*YieldSession) ProtoMessage() {}
 
 func (x *YieldSession) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[20]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2184,7 @@ func (x *YieldSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldSession.ProtoReflect.Descriptor instead.
 func (*YieldSession) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *YieldSession) GetUser() string {
@@ -1935,7 +2225,7 @@ type IssueTicket struct {
 
 func (x *IssueTicket) Reset() {
 	*x = IssueTicket{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2237,7 @@ func (x *IssueTicket) String() string {
 func (*IssueTicket) ProtoMessage() {}
 
 func (x *IssueTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[21]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2250,7 @@ func (x *IssueTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueTicket.ProtoReflect.Descriptor instead.
 func (*IssueTicket) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{21}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *IssueTicket) GetRouterId() string {
@@ -1982,7 +2272,7 @@ type DisconnectClients struct {
 
 func (x *DisconnectClients) Reset() {
 	*x = DisconnectClients{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2284,7 @@ func (x *DisconnectClients) String() string {
 func (*DisconnectClients) ProtoMessage() {}
 
 func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[22]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2297,7 @@ func (x *DisconnectClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectClients.ProtoReflect.Descriptor instead.
 func (*DisconnectClients) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DisconnectClients) GetClientId() string {
@@ -2049,7 +2339,7 @@ type ClientPublish struct {
 
 func (x *ClientPublish) Reset() {
 	*x = ClientPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2351,7 @@ func (x *ClientPublish) String() string {
 func (*ClientPublish) ProtoMessage() {}
 
 func (x *ClientPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[23]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2364,7 @@ func (x *ClientPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish.ProtoReflect.Descriptor instead.
 func (*ClientPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClientPublish) GetEdgeId() string {
@@ -2101,7 +2391,7 @@ type ClientPublishReply struct {
 
 func (x *ClientPublishReply) Reset() {
 	*x = ClientPublishReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2403,7 @@ func (x *ClientPublishReply) String() string {
 func (*ClientPublishReply) ProtoMessage() {}
 
 func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[24]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2416,7 @@ func (x *ClientPublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClientPublishReply) GetResults() []*ClientPublishReply_Result {
@@ -2149,7 +2439,7 @@ type OutboxPublish struct {
 
 func (x *OutboxPublish) Reset() {
 	*x = OutboxPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2451,7 @@ func (x *OutboxPublish) String() string {
 func (*OutboxPublish) ProtoMessage() {}
 
 func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[25]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2464,7 @@ func (x *OutboxPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish.ProtoReflect.Descriptor instead.
 func (*OutboxPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutboxPublish) GetProducerId() []byte {
@@ -2204,7 +2494,7 @@ type EventPublish struct {
 
 func (x *EventPublish) Reset() {
 	*x = EventPublish{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2506,7 @@ func (x *EventPublish) String() string {
 func (*EventPublish) ProtoMessage() {}
 
 func (x *EventPublish) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[26]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2519,7 @@ func (x *EventPublish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish.ProtoReflect.Descriptor instead.
 func (*EventPublish) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EventPublish) GetSource() string {
@@ -2282,7 +2572,7 @@ type StoreBeat struct {
 
 func (x *StoreBeat) Reset() {
 	*x = StoreBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2584,7 @@ func (x *StoreBeat) String() string {
 func (*StoreBeat) ProtoMessage() {}
 
 func (x *StoreBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[27]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2597,7 @@ func (x *StoreBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBeat.ProtoReflect.Descriptor instead.
 func (*StoreBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoreBeat) GetStoreId() string {
@@ -2418,7 +2708,7 @@ type RouterBeat struct {
 
 func (x *RouterBeat) Reset() {
 	*x = RouterBeat{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2720,7 @@ func (x *RouterBeat) String() string {
 func (*RouterBeat) ProtoMessage() {}
 
 func (x *RouterBeat) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[28]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2733,7 @@ func (x *RouterBeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterBeat.ProtoReflect.Descriptor instead.
 func (*RouterBeat) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RouterBeat) GetRouterId() string {
@@ -2517,7 +2807,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2819,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[29]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2832,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Stored) GetRuns() []*StoredRun {
@@ -2573,7 +2863,7 @@ type StoredRun struct {
 
 func (x *StoredRun) Reset() {
 	*x = StoredRun{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2875,7 @@ func (x *StoredRun) String() string {
 func (*StoredRun) ProtoMessage() {}
 
 func (x *StoredRun) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[30]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2888,7 @@ func (x *StoredRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRun.ProtoReflect.Descriptor instead.
 func (*StoredRun) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{30}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoredRun) GetTopic() string {
@@ -2640,7 +2930,7 @@ type StoredRecord struct {
 
 func (x *StoredRecord) Reset() {
 	*x = StoredRecord{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2942,7 @@ func (x *StoredRecord) String() string {
 func (*StoredRecord) ProtoMessage() {}
 
 func (x *StoredRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[31]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2955,7 @@ func (x *StoredRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRecord.ProtoReflect.Descriptor instead.
 func (*StoredRecord) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{31}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoredRecord) GetExpiresAt() uint64 {
@@ -2700,7 +2990,7 @@ type GroupFrame struct {
 
 func (x *GroupFrame) Reset() {
 	*x = GroupFrame{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +3002,7 @@ func (x *GroupFrame) String() string {
 func (*GroupFrame) ProtoMessage() {}
 
 func (x *GroupFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[32]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +3015,7 @@ func (x *GroupFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrame.ProtoReflect.Descriptor instead.
 func (*GroupFrame) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{32}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupFrame) GetEdgeId() string {
@@ -2775,7 +3065,7 @@ type GroupFrameReply struct {
 
 func (x *GroupFrameReply) Reset() {
 	*x = GroupFrameReply{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +3077,7 @@ func (x *GroupFrameReply) String() string {
 func (*GroupFrameReply) ProtoMessage() {}
 
 func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[33]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +3090,7 @@ func (x *GroupFrameReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFrameReply.ProtoReflect.Descriptor instead.
 func (*GroupFrameReply) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{33}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupFrameReply) GetEdgeIncarnation() uint64 {
@@ -2840,7 +3130,7 @@ type GroupOp struct {
 
 func (x *GroupOp) Reset() {
 	*x = GroupOp{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +3142,7 @@ func (x *GroupOp) String() string {
 func (*GroupOp) ProtoMessage() {}
 
 func (x *GroupOp) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[34]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +3155,7 @@ func (x *GroupOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOp.ProtoReflect.Descriptor instead.
 func (*GroupOp) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{34}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupOp) GetGroup() string {
@@ -3030,7 +3320,7 @@ type GroupJoin struct {
 
 func (x *GroupJoin) Reset() {
 	*x = GroupJoin{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3332,7 @@ func (x *GroupJoin) String() string {
 func (*GroupJoin) ProtoMessage() {}
 
 func (x *GroupJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[35]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3345,7 @@ func (x *GroupJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoin.ProtoReflect.Descriptor instead.
 func (*GroupJoin) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{35}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupJoin) GetWindow() uint32 {
@@ -3119,7 +3409,7 @@ type GroupAcked struct {
 
 func (x *GroupAcked) Reset() {
 	*x = GroupAcked{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3421,7 @@ func (x *GroupAcked) String() string {
 func (*GroupAcked) ProtoMessage() {}
 
 func (x *GroupAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[36]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3434,7 @@ func (x *GroupAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAcked.ProtoReflect.Descriptor instead.
 func (*GroupAcked) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{36}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GroupAcked) GetTopic() string {
@@ -3182,7 +3472,7 @@ type GroupHeld struct {
 
 func (x *GroupHeld) Reset() {
 	*x = GroupHeld{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3484,7 @@ func (x *GroupHeld) String() string {
 func (*GroupHeld) ProtoMessage() {}
 
 func (x *GroupHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[37]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3497,7 @@ func (x *GroupHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupHeld.ProtoReflect.Descriptor instead.
 func (*GroupHeld) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{37}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupHeld) GetTopic() string {
@@ -3254,7 +3544,7 @@ type GroupLeave struct {
 
 func (x *GroupLeave) Reset() {
 	*x = GroupLeave{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3556,7 @@ func (x *GroupLeave) String() string {
 func (*GroupLeave) ProtoMessage() {}
 
 func (x *GroupLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[38]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3569,7 @@ func (x *GroupLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupLeave.ProtoReflect.Descriptor instead.
 func (*GroupLeave) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{38}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{41}
 }
 
 // GroupSettle ends what a member has of one message.
@@ -3296,7 +3586,7 @@ type GroupSettle struct {
 
 func (x *GroupSettle) Reset() {
 	*x = GroupSettle{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3598,7 @@ func (x *GroupSettle) String() string {
 func (*GroupSettle) ProtoMessage() {}
 
 func (x *GroupSettle) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[39]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3611,7 @@ func (x *GroupSettle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupSettle.ProtoReflect.Descriptor instead.
 func (*GroupSettle) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{39}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GroupSettle) GetTopic() string {
@@ -3375,7 +3665,7 @@ type GroupJoined struct {
 
 func (x *GroupJoined) Reset() {
 	*x = GroupJoined{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3677,7 @@ func (x *GroupJoined) String() string {
 func (*GroupJoined) ProtoMessage() {}
 
 func (x *GroupJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[40]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3690,7 @@ func (x *GroupJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupJoined.ProtoReflect.Descriptor instead.
 func (*GroupJoined) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{40}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GroupJoined) GetCode() wirev1.Code {
@@ -3449,7 +3739,7 @@ type GroupDeliver struct {
 
 func (x *GroupDeliver) Reset() {
 	*x = GroupDeliver{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3751,7 @@ func (x *GroupDeliver) String() string {
 func (*GroupDeliver) ProtoMessage() {}
 
 func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[41]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3764,7 @@ func (x *GroupDeliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeliver.ProtoReflect.Descriptor instead.
 func (*GroupDeliver) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{41}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GroupDeliver) GetDeliveries() []*Delivery {
@@ -3502,7 +3792,7 @@ type GroupAsk struct {
 
 func (x *GroupAsk) Reset() {
 	*x = GroupAsk{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3804,7 @@ func (x *GroupAsk) String() string {
 func (*GroupAsk) ProtoMessage() {}
 
 func (x *GroupAsk) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[42]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3817,7 @@ func (x *GroupAsk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAsk.ProtoReflect.Descriptor instead.
 func (*GroupAsk) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{42}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GroupAsk) GetTurn() uint64 {
@@ -3548,7 +3838,7 @@ type GroupGone struct {
 
 func (x *GroupGone) Reset() {
 	*x = GroupGone{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3850,7 @@ func (x *GroupGone) String() string {
 func (*GroupGone) ProtoMessage() {}
 
 func (x *GroupGone) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[43]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3863,7 @@ func (x *GroupGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupGone.ProtoReflect.Descriptor instead.
 func (*GroupGone) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{43}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GroupGone) GetCode() wirev1.Code {
@@ -3605,7 +3895,7 @@ type MeshHello struct {
 
 func (x *MeshHello) Reset() {
 	*x = MeshHello{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3617,7 +3907,7 @@ func (x *MeshHello) String() string {
 func (*MeshHello) ProtoMessage() {}
 
 func (x *MeshHello) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[44]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3630,7 +3920,7 @@ func (x *MeshHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshHello.ProtoReflect.Descriptor instead.
 func (*MeshHello) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{44}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MeshHello) GetMeshId() string {
@@ -3669,15 +3959,17 @@ type PresenceLease_Watch struct {
 	// Raised by the router whenever it wants a new stream of reports, which begins with a snapshot. A lease with a lower one is old.
 	Ask uint64 `protobuf:"varint,3,opt,name=ask,proto3" json:"ask,omitempty"`
 	// The last report that came, of the stream serial; an edge goes only so far ahead of that with a snapshot.
-	Serial        uint64 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`
-	N             uint64 `protobuf:"varint,5,opt,name=n,proto3" json:"n,omitempty"`
+	Serial uint64 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"`
+	N      uint64 `protobuf:"varint,5,opt,name=n,proto3" json:"n,omitempty"`
+	// The filter is a topic, and members are clients with a subscription that names it: no wildcards, no backends.
+	Named         bool `protobuf:"varint,6,opt,name=named,proto3" json:"named,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PresenceLease_Watch) Reset() {
 	*x = PresenceLease_Watch{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3981,7 @@ func (x *PresenceLease_Watch) String() string {
 func (*PresenceLease_Watch) ProtoMessage() {}
 
 func (x *PresenceLease_Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[47]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,6 +4032,126 @@ func (x *PresenceLease_Watch) GetN() uint64 {
 	return 0
 }
 
+func (x *PresenceLease_Watch) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
+}
+
+type RoomLease_Want struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// What the edge has: a RoomUpdate's; 0: nothing.
+	Run           uint64 `protobuf:"fixed64,2,opt,name=run,proto3" json:"run,omitempty"`
+	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomLease_Want) Reset() {
+	*x = RoomLease_Want{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomLease_Want) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomLease_Want) ProtoMessage() {}
+
+func (x *RoomLease_Want) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomLease_Want.ProtoReflect.Descriptor instead.
+func (*RoomLease_Want) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *RoomLease_Want) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RoomLease_Want) GetRun() uint64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *RoomLease_Want) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type RoomUpdate_Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	State         []byte                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomUpdate_Member) Reset() {
+	*x = RoomUpdate_Member{}
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomUpdate_Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomUpdate_Member) ProtoMessage() {}
+
+func (x *RoomUpdate_Member) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomUpdate_Member.ProtoReflect.Descriptor instead.
+func (*RoomUpdate_Member) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{22, 0}
+}
+
+func (x *RoomUpdate_Member) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RoomUpdate_Member) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 type ClientPublish_Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -3755,7 +4167,7 @@ type ClientPublish_Item struct {
 
 func (x *ClientPublish_Item) Reset() {
 	*x = ClientPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +4179,7 @@ func (x *ClientPublish_Item) String() string {
 func (*ClientPublish_Item) ProtoMessage() {}
 
 func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[48]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +4192,7 @@ func (x *ClientPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublish_Item.ProtoReflect.Descriptor instead.
 func (*ClientPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{23, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *ClientPublish_Item) GetTopic() string {
@@ -3847,7 +4259,7 @@ type ClientPublishReply_Result struct {
 
 func (x *ClientPublishReply_Result) Reset() {
 	*x = ClientPublishReply_Result{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +4271,7 @@ func (x *ClientPublishReply_Result) String() string {
 func (*ClientPublishReply_Result) ProtoMessage() {}
 
 func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[50]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4284,7 @@ func (x *ClientPublishReply_Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientPublishReply_Result.ProtoReflect.Descriptor instead.
 func (*ClientPublishReply_Result) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{24, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{27, 0}
 }
 
 func (x *ClientPublishReply_Result) GetCode() wirev1.Code {
@@ -3950,7 +4362,7 @@ type OutboxPublish_Item struct {
 
 func (x *OutboxPublish_Item) Reset() {
 	*x = OutboxPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4374,7 @@ func (x *OutboxPublish_Item) String() string {
 func (*OutboxPublish_Item) ProtoMessage() {}
 
 func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[51]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4387,7 @@ func (x *OutboxPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutboxPublish_Item.ProtoReflect.Descriptor instead.
 func (*OutboxPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{25, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *OutboxPublish_Item) GetTopic() string {
@@ -4078,7 +4490,7 @@ type EventPublish_Item struct {
 
 func (x *EventPublish_Item) Reset() {
 	*x = EventPublish_Item{}
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4502,7 @@ func (x *EventPublish_Item) String() string {
 func (*EventPublish_Item) ProtoMessage() {}
 
 func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[53]
+	mi := &file_pushmesh_internal_v1_mesh_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4515,7 @@ func (x *EventPublish_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventPublish_Item.ProtoReflect.Descriptor instead.
 func (*EventPublish_Item) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{26, 0}
+	return file_pushmesh_internal_v1_mesh_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *EventPublish_Item) GetNumber() uint64 {
@@ -4198,7 +4610,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x04 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x05 \x01(\rR\x05parts\x12\x18\n" +
-	"\afilters\x18\x06 \x03(\tR\afilters\"\x8b\x05\n" +
+	"\afilters\x18\x06 \x03(\tR\afilters\"\xcd\x05\n" +
 	"\vEdgeRequest\x12>\n" +
 	"\x05count\x18\x01 \x01(\v2&.pushmesh.internal.v1.CountSubscribersH\x00R\x05count\x12:\n" +
 	"\x05yield\x18\x02 \x01(\v2\".pushmesh.internal.v1.YieldSessionH\x00R\x05yield\x12I\n" +
@@ -4211,7 +4623,9 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\rsession_queue\x18\b \x01(\v2\".pushmesh.internal.v1.SessionQueueH\x00R\fsessionQueue\x12J\n" +
 	"\trebalance\x18\t \x01(\v2*.pushmesh.internal.v1.RebalanceConnectionsH\x00R\trebalance\x12@\n" +
 	"\aprofile\x18\n" +
-	" \x01(\v2$.pushmesh.internal.v1.ReplaceProfileH\x00R\aprofileB\t\n" +
+	" \x01(\v2$.pushmesh.internal.v1.ReplaceProfileH\x00R\aprofile\x12@\n" +
+	"\n" +
+	"room_frame\x18\v \x01(\v2\x1f.pushmesh.internal.v1.RoomFrameH\x00R\troomFrameB\t\n" +
 	"\arequest\"\xcf\x02\n" +
 	"\tEdgeReply\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x04R\x06counts\x12\"\n" +
@@ -4252,7 +4666,7 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\n" +
 	"MemberPage\x12>\n" +
 	"\amembers\x18\x01 \x03(\v2$.pushmesh.internal.v1.PresenceMemberR\amembers\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xde\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x8f\x02\n" +
 	"\x0ePresenceMember\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12#\n" +
 	"\rconnection_id\x18\x02 \x01(\x06R\fconnectionId\x12\x1b\n" +
@@ -4260,24 +4674,29 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\x04user\x18\x04 \x01(\tR\x04user\x12\x18\n" +
 	"\asession\x18\x05 \x01(\tR\asession\x12!\n" +
 	"\fconnected_at\x18\x06 \x01(\aR\vconnectedAt\x12#\n" +
-	"\rsubscribed_at\x18\a \x01(\aR\fsubscribedAt\"\xca\x02\n" +
+	"\rsubscribed_at\x18\a \x01(\aR\fsubscribedAt\x12\x14\n" +
+	"\x05state\x18\b \x01(\fR\x05state\x12\x19\n" +
+	"\bstate_at\x18\t \x01(\x06R\astateAt\"\xe0\x02\n" +
 	"\rPresenceLease\x12\x1b\n" +
 	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12-\n" +
 	"\x12router_incarnation\x18\x02 \x01(\x06R\x11routerIncarnation\x12)\n" +
 	"\x10edge_incarnation\x18\x03 \x01(\x06R\x0fedgeIncarnation\x12C\n" +
 	"\awatches\x18\x04 \x03(\v2).pushmesh.internal.v1.PresenceLease.WatchR\awatches\x12\x14\n" +
-	"\x05ended\x18\x05 \x03(\x04R\x05ended\x1ag\n" +
+	"\x05ended\x18\x05 \x03(\x04R\x05ended\x1a}\n" +
 	"\x05Watch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x10\n" +
 	"\x03ask\x18\x03 \x01(\x04R\x03ask\x12\x16\n" +
 	"\x06serial\x18\x04 \x01(\x04R\x06serial\x12\f\n" +
-	"\x01n\x18\x05 \x01(\x04R\x01n\"\xc2\x01\n" +
+	"\x01n\x18\x05 \x01(\x04R\x01n\x12\x14\n" +
+	"\x05named\x18\x06 \x01(\bR\x05named\"\x82\x02\n" +
 	"\rPresenceFrame\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12)\n" +
 	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12-\n" +
 	"\x12router_incarnation\x18\x03 \x01(\x06R\x11routerIncarnation\x12>\n" +
-	"\areports\x18\x04 \x03(\v2$.pushmesh.internal.v1.PresenceReportR\areports\"\xe2\x02\n" +
+	"\areports\x18\x04 \x03(\v2$.pushmesh.internal.v1.PresenceReportR\areports\x12>\n" +
+	"\n" +
+	"room_lease\x18\x05 \x01(\v2\x1f.pushmesh.internal.v1.RoomLeaseR\troomLease\"\xe2\x02\n" +
 	"\x0ePresenceReport\x12=\n" +
 	"\x04kind\x18\x01 \x01(\x0e2).pushmesh.internal.v1.PresenceReport.KindR\x04kind\x12\x14\n" +
 	"\x05watch\x18\x02 \x01(\x04R\x05watch\x12\x10\n" +
@@ -4294,7 +4713,36 @@ const file_pushmesh_internal_v1_mesh_proto_rawDesc = "" +
 	"\fKIND_REFUSED\x10\x04\"b\n" +
 	"\x0ePresenceChange\x12<\n" +
 	"\x06member\x18\x01 \x01(\v2$.pushmesh.internal.v1.PresenceMemberR\x06member\x12\x12\n" +
-	"\x04left\x18\x02 \x01(\bR\x04left\"\x82\x01\n" +
+	"\x04left\x18\x02 \x01(\bR\x04left\"\xa7\x01\n" +
+	"\tRoomLease\x12:\n" +
+	"\x05wants\x18\x01 \x03(\v2$.pushmesh.internal.v1.RoomLease.WantR\x05wants\x12\x14\n" +
+	"\x05ended\x18\x02 \x03(\tR\x05ended\x1aH\n" +
+	"\x04Want\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\x06R\x03run\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\x8f\x01\n" +
+	"\tRoomFrame\x12\x1b\n" +
+	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12)\n" +
+	"\x10edge_incarnation\x18\x02 \x01(\x06R\x0fedgeIncarnation\x12:\n" +
+	"\aupdates\x18\x03 \x03(\v2 .pushmesh.internal.v1.RoomUpdateR\aupdates\"\x8e\x03\n" +
+	"\n" +
+	"RoomUpdate\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\x06R\x03run\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12A\n" +
+	"\amembers\x18\x05 \x03(\v2'.pushmesh.internal.v1.RoomUpdate.MemberR\amembers\x12\x12\n" +
+	"\x04left\x18\x06 \x03(\tR\x04left\x12\x14\n" +
+	"\x05count\x18\a \x01(\x04R\x05count\x12\x1f\n" +
+	"\vcounts_only\x18\b \x01(\bR\n" +
+	"countsOnly\x12*\n" +
+	"\x04code\x18\t \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x12$\n" +
+	"\x0eretry_after_ms\x18\v \x01(\rR\fretryAfterMs\x1a2\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\fR\x05state\"\x82\x01\n" +
 	"\fYieldSession\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -4500,7 +4948,7 @@ func file_pushmesh_internal_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_pushmesh_internal_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(PresenceReport_Kind)(0),          // 0: pushmesh.internal.v1.PresenceReport.Kind
 	(GroupSettle_How)(0),              // 1: pushmesh.internal.v1.GroupSettle.How
@@ -4524,95 +4972,106 @@ var file_pushmesh_internal_v1_mesh_proto_goTypes = []any{
 	(*PresenceFrame)(nil),             // 19: pushmesh.internal.v1.PresenceFrame
 	(*PresenceReport)(nil),            // 20: pushmesh.internal.v1.PresenceReport
 	(*PresenceChange)(nil),            // 21: pushmesh.internal.v1.PresenceChange
-	(*YieldSession)(nil),              // 22: pushmesh.internal.v1.YieldSession
-	(*IssueTicket)(nil),               // 23: pushmesh.internal.v1.IssueTicket
-	(*DisconnectClients)(nil),         // 24: pushmesh.internal.v1.DisconnectClients
-	(*ClientPublish)(nil),             // 25: pushmesh.internal.v1.ClientPublish
-	(*ClientPublishReply)(nil),        // 26: pushmesh.internal.v1.ClientPublishReply
-	(*OutboxPublish)(nil),             // 27: pushmesh.internal.v1.OutboxPublish
-	(*EventPublish)(nil),              // 28: pushmesh.internal.v1.EventPublish
-	(*StoreBeat)(nil),                 // 29: pushmesh.internal.v1.StoreBeat
-	(*RouterBeat)(nil),                // 30: pushmesh.internal.v1.RouterBeat
-	(*Stored)(nil),                    // 31: pushmesh.internal.v1.Stored
-	(*StoredRun)(nil),                 // 32: pushmesh.internal.v1.StoredRun
-	(*StoredRecord)(nil),              // 33: pushmesh.internal.v1.StoredRecord
-	(*GroupFrame)(nil),                // 34: pushmesh.internal.v1.GroupFrame
-	(*GroupFrameReply)(nil),           // 35: pushmesh.internal.v1.GroupFrameReply
-	(*GroupOp)(nil),                   // 36: pushmesh.internal.v1.GroupOp
-	(*GroupJoin)(nil),                 // 37: pushmesh.internal.v1.GroupJoin
-	(*GroupAcked)(nil),                // 38: pushmesh.internal.v1.GroupAcked
-	(*GroupHeld)(nil),                 // 39: pushmesh.internal.v1.GroupHeld
-	(*GroupLeave)(nil),                // 40: pushmesh.internal.v1.GroupLeave
-	(*GroupSettle)(nil),               // 41: pushmesh.internal.v1.GroupSettle
-	(*GroupJoined)(nil),               // 42: pushmesh.internal.v1.GroupJoined
-	(*GroupDeliver)(nil),              // 43: pushmesh.internal.v1.GroupDeliver
-	(*GroupAsk)(nil),                  // 44: pushmesh.internal.v1.GroupAsk
-	(*GroupGone)(nil),                 // 45: pushmesh.internal.v1.GroupGone
-	(*MeshHello)(nil),                 // 46: pushmesh.internal.v1.MeshHello
-	nil,                               // 47: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
-	nil,                               // 48: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
-	(*PresenceLease_Watch)(nil),       // 49: pushmesh.internal.v1.PresenceLease.Watch
-	(*ClientPublish_Item)(nil),        // 50: pushmesh.internal.v1.ClientPublish.Item
-	nil,                               // 51: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	(*ClientPublishReply_Result)(nil), // 52: pushmesh.internal.v1.ClientPublishReply.Result
-	(*OutboxPublish_Item)(nil),        // 53: pushmesh.internal.v1.OutboxPublish.Item
-	nil,                               // 54: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	(*EventPublish_Item)(nil),         // 55: pushmesh.internal.v1.EventPublish.Item
-	(wirev1.Code)(0),                  // 56: pushmesh.wire.v1.Code
+	(*RoomLease)(nil),                 // 22: pushmesh.internal.v1.RoomLease
+	(*RoomFrame)(nil),                 // 23: pushmesh.internal.v1.RoomFrame
+	(*RoomUpdate)(nil),                // 24: pushmesh.internal.v1.RoomUpdate
+	(*YieldSession)(nil),              // 25: pushmesh.internal.v1.YieldSession
+	(*IssueTicket)(nil),               // 26: pushmesh.internal.v1.IssueTicket
+	(*DisconnectClients)(nil),         // 27: pushmesh.internal.v1.DisconnectClients
+	(*ClientPublish)(nil),             // 28: pushmesh.internal.v1.ClientPublish
+	(*ClientPublishReply)(nil),        // 29: pushmesh.internal.v1.ClientPublishReply
+	(*OutboxPublish)(nil),             // 30: pushmesh.internal.v1.OutboxPublish
+	(*EventPublish)(nil),              // 31: pushmesh.internal.v1.EventPublish
+	(*StoreBeat)(nil),                 // 32: pushmesh.internal.v1.StoreBeat
+	(*RouterBeat)(nil),                // 33: pushmesh.internal.v1.RouterBeat
+	(*Stored)(nil),                    // 34: pushmesh.internal.v1.Stored
+	(*StoredRun)(nil),                 // 35: pushmesh.internal.v1.StoredRun
+	(*StoredRecord)(nil),              // 36: pushmesh.internal.v1.StoredRecord
+	(*GroupFrame)(nil),                // 37: pushmesh.internal.v1.GroupFrame
+	(*GroupFrameReply)(nil),           // 38: pushmesh.internal.v1.GroupFrameReply
+	(*GroupOp)(nil),                   // 39: pushmesh.internal.v1.GroupOp
+	(*GroupJoin)(nil),                 // 40: pushmesh.internal.v1.GroupJoin
+	(*GroupAcked)(nil),                // 41: pushmesh.internal.v1.GroupAcked
+	(*GroupHeld)(nil),                 // 42: pushmesh.internal.v1.GroupHeld
+	(*GroupLeave)(nil),                // 43: pushmesh.internal.v1.GroupLeave
+	(*GroupSettle)(nil),               // 44: pushmesh.internal.v1.GroupSettle
+	(*GroupJoined)(nil),               // 45: pushmesh.internal.v1.GroupJoined
+	(*GroupDeliver)(nil),              // 46: pushmesh.internal.v1.GroupDeliver
+	(*GroupAsk)(nil),                  // 47: pushmesh.internal.v1.GroupAsk
+	(*GroupGone)(nil),                 // 48: pushmesh.internal.v1.GroupGone
+	(*MeshHello)(nil),                 // 49: pushmesh.internal.v1.MeshHello
+	nil,                               // 50: pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	nil,                               // 51: pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	(*PresenceLease_Watch)(nil),       // 52: pushmesh.internal.v1.PresenceLease.Watch
+	(*RoomLease_Want)(nil),            // 53: pushmesh.internal.v1.RoomLease.Want
+	(*RoomUpdate_Member)(nil),         // 54: pushmesh.internal.v1.RoomUpdate.Member
+	(*ClientPublish_Item)(nil),        // 55: pushmesh.internal.v1.ClientPublish.Item
+	nil,                               // 56: pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	(*ClientPublishReply_Result)(nil), // 57: pushmesh.internal.v1.ClientPublishReply.Result
+	(*OutboxPublish_Item)(nil),        // 58: pushmesh.internal.v1.OutboxPublish.Item
+	nil,                               // 59: pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	(*EventPublish_Item)(nil),         // 60: pushmesh.internal.v1.EventPublish.Item
+	(wirev1.Code)(0),                  // 61: pushmesh.wire.v1.Code
 }
 var file_pushmesh_internal_v1_mesh_proto_depIdxs = []int32{
-	47, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
+	50, // 0: pushmesh.internal.v1.MessageFeatures.features:type_name -> pushmesh.internal.v1.MessageFeatures.FeaturesEntry
 	2,  // 1: pushmesh.internal.v1.RouterFrame.deliveries:type_name -> pushmesh.internal.v1.Delivery
 	14, // 2: pushmesh.internal.v1.EdgeRequest.count:type_name -> pushmesh.internal.v1.CountSubscribers
-	22, // 3: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
-	24, // 4: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
+	25, // 3: pushmesh.internal.v1.EdgeRequest.yield:type_name -> pushmesh.internal.v1.YieldSession
+	27, // 4: pushmesh.internal.v1.EdgeRequest.disconnect:type_name -> pushmesh.internal.v1.DisconnectClients
 	15, // 5: pushmesh.internal.v1.EdgeRequest.list_members:type_name -> pushmesh.internal.v1.ListMembers
 	18, // 6: pushmesh.internal.v1.EdgeRequest.presence_lease:type_name -> pushmesh.internal.v1.PresenceLease
-	23, // 7: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
+	26, // 7: pushmesh.internal.v1.EdgeRequest.ticket:type_name -> pushmesh.internal.v1.IssueTicket
 	12, // 8: pushmesh.internal.v1.EdgeRequest.session_queue:type_name -> pushmesh.internal.v1.SessionQueue
 	11, // 9: pushmesh.internal.v1.EdgeRequest.rebalance:type_name -> pushmesh.internal.v1.RebalanceConnections
 	10, // 10: pushmesh.internal.v1.EdgeRequest.profile:type_name -> pushmesh.internal.v1.ReplaceProfile
-	16, // 11: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
-	13, // 12: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
-	48, // 13: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
-	17, // 14: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
-	49, // 15: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
-	20, // 16: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
-	0,  // 17: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
-	21, // 18: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
-	56, // 19: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
-	17, // 20: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
-	56, // 21: pushmesh.internal.v1.YieldSession.code:type_name -> pushmesh.wire.v1.Code
-	56, // 22: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
-	50, // 23: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
-	52, // 24: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
-	53, // 25: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
-	55, // 26: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
-	32, // 27: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
-	33, // 28: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
-	36, // 29: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
-	37, // 30: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
-	40, // 31: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
-	41, // 32: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
-	42, // 33: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
-	43, // 34: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
-	45, // 35: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
-	44, // 36: pushmesh.internal.v1.GroupOp.ask:type_name -> pushmesh.internal.v1.GroupAsk
-	39, // 37: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
-	41, // 38: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
-	38, // 39: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
-	1,  // 40: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
-	56, // 41: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
-	2,  // 42: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
-	56, // 43: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
-	51, // 44: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
-	56, // 45: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
-	54, // 46: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	23, // 11: pushmesh.internal.v1.EdgeRequest.room_frame:type_name -> pushmesh.internal.v1.RoomFrame
+	16, // 12: pushmesh.internal.v1.EdgeReply.members:type_name -> pushmesh.internal.v1.MemberPage
+	13, // 13: pushmesh.internal.v1.EdgeReply.queue:type_name -> pushmesh.internal.v1.QueueDepth
+	51, // 14: pushmesh.internal.v1.ReplaceProfile.profile:type_name -> pushmesh.internal.v1.ReplaceProfile.ProfileEntry
+	17, // 15: pushmesh.internal.v1.MemberPage.members:type_name -> pushmesh.internal.v1.PresenceMember
+	52, // 16: pushmesh.internal.v1.PresenceLease.watches:type_name -> pushmesh.internal.v1.PresenceLease.Watch
+	20, // 17: pushmesh.internal.v1.PresenceFrame.reports:type_name -> pushmesh.internal.v1.PresenceReport
+	22, // 18: pushmesh.internal.v1.PresenceFrame.room_lease:type_name -> pushmesh.internal.v1.RoomLease
+	0,  // 19: pushmesh.internal.v1.PresenceReport.kind:type_name -> pushmesh.internal.v1.PresenceReport.Kind
+	21, // 20: pushmesh.internal.v1.PresenceReport.changes:type_name -> pushmesh.internal.v1.PresenceChange
+	61, // 21: pushmesh.internal.v1.PresenceReport.code:type_name -> pushmesh.wire.v1.Code
+	17, // 22: pushmesh.internal.v1.PresenceChange.member:type_name -> pushmesh.internal.v1.PresenceMember
+	53, // 23: pushmesh.internal.v1.RoomLease.wants:type_name -> pushmesh.internal.v1.RoomLease.Want
+	24, // 24: pushmesh.internal.v1.RoomFrame.updates:type_name -> pushmesh.internal.v1.RoomUpdate
+	54, // 25: pushmesh.internal.v1.RoomUpdate.members:type_name -> pushmesh.internal.v1.RoomUpdate.Member
+	61, // 26: pushmesh.internal.v1.RoomUpdate.code:type_name -> pushmesh.wire.v1.Code
+	61, // 27: pushmesh.internal.v1.YieldSession.code:type_name -> pushmesh.wire.v1.Code
+	61, // 28: pushmesh.internal.v1.DisconnectClients.code:type_name -> pushmesh.wire.v1.Code
+	55, // 29: pushmesh.internal.v1.ClientPublish.items:type_name -> pushmesh.internal.v1.ClientPublish.Item
+	57, // 30: pushmesh.internal.v1.ClientPublishReply.results:type_name -> pushmesh.internal.v1.ClientPublishReply.Result
+	58, // 31: pushmesh.internal.v1.OutboxPublish.items:type_name -> pushmesh.internal.v1.OutboxPublish.Item
+	60, // 32: pushmesh.internal.v1.EventPublish.items:type_name -> pushmesh.internal.v1.EventPublish.Item
+	35, // 33: pushmesh.internal.v1.Stored.runs:type_name -> pushmesh.internal.v1.StoredRun
+	36, // 34: pushmesh.internal.v1.StoredRun.records:type_name -> pushmesh.internal.v1.StoredRecord
+	39, // 35: pushmesh.internal.v1.GroupFrame.ops:type_name -> pushmesh.internal.v1.GroupOp
+	40, // 36: pushmesh.internal.v1.GroupOp.join:type_name -> pushmesh.internal.v1.GroupJoin
+	43, // 37: pushmesh.internal.v1.GroupOp.leave:type_name -> pushmesh.internal.v1.GroupLeave
+	44, // 38: pushmesh.internal.v1.GroupOp.settle:type_name -> pushmesh.internal.v1.GroupSettle
+	45, // 39: pushmesh.internal.v1.GroupOp.joined:type_name -> pushmesh.internal.v1.GroupJoined
+	46, // 40: pushmesh.internal.v1.GroupOp.deliver:type_name -> pushmesh.internal.v1.GroupDeliver
+	48, // 41: pushmesh.internal.v1.GroupOp.gone:type_name -> pushmesh.internal.v1.GroupGone
+	47, // 42: pushmesh.internal.v1.GroupOp.ask:type_name -> pushmesh.internal.v1.GroupAsk
+	42, // 43: pushmesh.internal.v1.GroupJoin.held:type_name -> pushmesh.internal.v1.GroupHeld
+	44, // 44: pushmesh.internal.v1.GroupJoin.settled:type_name -> pushmesh.internal.v1.GroupSettle
+	41, // 45: pushmesh.internal.v1.GroupJoin.acked:type_name -> pushmesh.internal.v1.GroupAcked
+	1,  // 46: pushmesh.internal.v1.GroupSettle.how:type_name -> pushmesh.internal.v1.GroupSettle.How
+	61, // 47: pushmesh.internal.v1.GroupJoined.code:type_name -> pushmesh.wire.v1.Code
+	2,  // 48: pushmesh.internal.v1.GroupDeliver.deliveries:type_name -> pushmesh.internal.v1.Delivery
+	61, // 49: pushmesh.internal.v1.GroupGone.code:type_name -> pushmesh.wire.v1.Code
+	56, // 50: pushmesh.internal.v1.ClientPublish.Item.headers:type_name -> pushmesh.internal.v1.ClientPublish.Item.HeadersEntry
+	61, // 51: pushmesh.internal.v1.ClientPublishReply.Result.code:type_name -> pushmesh.wire.v1.Code
+	59, // 52: pushmesh.internal.v1.OutboxPublish.Item.headers:type_name -> pushmesh.internal.v1.OutboxPublish.Item.HeadersEntry
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_mesh_proto_init() }
@@ -4630,8 +5089,9 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 		(*EdgeRequest_SessionQueue)(nil),
 		(*EdgeRequest_Rebalance)(nil),
 		(*EdgeRequest_Profile)(nil),
+		(*EdgeRequest_RoomFrame)(nil),
 	}
-	file_pushmesh_internal_v1_mesh_proto_msgTypes[34].OneofWrappers = []any{
+	file_pushmesh_internal_v1_mesh_proto_msgTypes[37].OneofWrappers = []any{
 		(*GroupOp_Join)(nil),
 		(*GroupOp_Leave)(nil),
 		(*GroupOp_Settle)(nil),
@@ -4646,7 +5106,7 @@ func file_pushmesh_internal_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_mesh_proto_rawDesc), len(file_pushmesh_internal_v1_mesh_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   54,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,6 +23,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ClientPresence says what clients may see of who is in a topic to which they may subscribe.
+type ClientPresence int32
+
+const (
+	// Nothing.
+	ClientPresence_CLIENT_PRESENCE_OFF_UNSPECIFIED ClientPresence = 0
+	// How many users there are.
+	ClientPresence_CLIENT_PRESENCE_COUNTS ClientPresence = 1
+	// Which users, and what they say of themselves.
+	ClientPresence_CLIENT_PRESENCE_MEMBERS ClientPresence = 2
+)
+
+// Enum value maps for ClientPresence.
+var (
+	ClientPresence_name = map[int32]string{
+		0: "CLIENT_PRESENCE_OFF_UNSPECIFIED",
+		1: "CLIENT_PRESENCE_COUNTS",
+		2: "CLIENT_PRESENCE_MEMBERS",
+	}
+	ClientPresence_value = map[string]int32{
+		"CLIENT_PRESENCE_OFF_UNSPECIFIED": 0,
+		"CLIENT_PRESENCE_COUNTS":          1,
+		"CLIENT_PRESENCE_MEMBERS":         2,
+	}
+)
+
+func (x ClientPresence) Enum() *ClientPresence {
+	p := new(ClientPresence)
+	*p = x
+	return p
+}
+
+func (x ClientPresence) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ClientPresence) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+}
+
+func (ClientPresence) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+}
+
+func (x ClientPresence) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ClientPresence.Descriptor instead.
+func (ClientPresence) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{0}
+}
+
 // Keep says what stays of a topic for as long as it is wanted.
 type Keep int32
 
@@ -56,11 +109,11 @@ func (x Keep) String() string {
 }
 
 func (Keep) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[0].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[1].Descriptor()
 }
 
 func (Keep) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[0]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[1]
 }
 
 func (x Keep) Number() protoreflect.EnumNumber {
@@ -69,7 +122,7 @@ func (x Keep) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Keep.Descriptor instead.
 func (Keep) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{0}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{1}
 }
 
 // ClientSubscribe says who of the clients may subscribe to topics of a namespace.
@@ -105,11 +158,11 @@ func (x ClientSubscribe) String() string {
 }
 
 func (ClientSubscribe) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[1].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[2].Descriptor()
 }
 
 func (ClientSubscribe) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[1]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[2]
 }
 
 func (x ClientSubscribe) Number() protoreflect.EnumNumber {
@@ -118,7 +171,7 @@ func (x ClientSubscribe) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ClientSubscribe.Descriptor instead.
 func (ClientSubscribe) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2}
 }
 
 // ClientHistory says whether clients may read what was published before they subscribed.
@@ -154,11 +207,11 @@ func (x ClientHistory) String() string {
 }
 
 func (ClientHistory) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[2].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[3].Descriptor()
 }
 
 func (ClientHistory) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[2]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[3]
 }
 
 func (x ClientHistory) Number() protoreflect.EnumNumber {
@@ -167,7 +220,7 @@ func (x ClientHistory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ClientHistory.Descriptor instead.
 func (ClientHistory) EnumDescriptor() ([]byte, []int) {
-	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{2}
+	return file_pushmesh_v1_namespace_proto_rawDescGZIP(), []int{3}
 }
 
 type RankPolicy_Rest int32
@@ -202,11 +255,11 @@ func (x RankPolicy_Rest) String() string {
 }
 
 func (RankPolicy_Rest) Descriptor() protoreflect.EnumDescriptor {
-	return file_pushmesh_v1_namespace_proto_enumTypes[3].Descriptor()
+	return file_pushmesh_v1_namespace_proto_enumTypes[4].Descriptor()
 }
 
 func (RankPolicy_Rest) Type() protoreflect.EnumType {
-	return &file_pushmesh_v1_namespace_proto_enumTypes[3]
+	return &file_pushmesh_v1_namespace_proto_enumTypes[4]
 }
 
 func (x RankPolicy_Rest) Number() protoreflect.EnumNumber {
@@ -339,9 +392,13 @@ type Policy struct {
 	// What stays of a topic beyond its retention. Durable namespaces alone have anything to keep.
 	Keep Keep `protobuf:"varint,21,opt,name=keep,proto3,enum=pushmesh.v1.Keep" json:"keep,omitempty"`
 	// Most topics here that keep a message, with keep LAST; further ones are refused until others are deleted. Default 1,000,000, at most 10,000,000.
-	MaxKept       uint32 `protobuf:"varint,22,opt,name=max_kept,json=maxKept,proto3" json:"max_kept,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxKept uint32 `protobuf:"varint,22,opt,name=max_kept,json=maxKept,proto3" json:"max_kept,omitempty"`
+	// What clients may see of who is in a topic here; backends have presence.
+	ClientPresence ClientPresence `protobuf:"varint,23,opt,name=client_presence,json=clientPresence,proto3,enum=pushmesh.v1.ClientPresence" json:"client_presence,omitempty"`
+	// Most users of a topic that clients see by name; with more of them clients see how many there are. Default 200, at most 500.
+	ClientPresenceMembers uint32 `protobuf:"varint,24,opt,name=client_presence_members,json=clientPresenceMembers,proto3" json:"client_presence_members,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -510,6 +567,20 @@ func (x *Policy) GetKeep() Keep {
 func (x *Policy) GetMaxKept() uint32 {
 	if x != nil {
 		return x.MaxKept
+	}
+	return 0
+}
+
+func (x *Policy) GetClientPresence() ClientPresence {
+	if x != nil {
+		return x.ClientPresence
+	}
+	return ClientPresence_CLIENT_PRESENCE_OFF_UNSPECIFIED
+}
+
+func (x *Policy) GetClientPresenceMembers() uint32 {
+	if x != nil {
+		return x.ClientPresenceMembers
 	}
 	return 0
 }
@@ -999,7 +1070,7 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\v2\x13.pushmesh.v1.PolicyR\x06policy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x18\n" +
 	"\abuiltin\x18\x04 \x01(\bR\abuiltin\x12%\n" +
-	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xb2\a\n" +
+	"\x0enot_understood\x18\x05 \x01(\tR\rnotUnderstood\"\xb0\b\n" +
 	"\x06Policy\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x127\n" +
 	"\tretention\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
@@ -1023,7 +1094,9 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x0eclient_history\x18\x11 \x01(\x0e2\x1a.pushmesh.v1.ClientHistoryR\rclientHistory\x12)\n" +
 	"\x10delivered_events\x18\x14 \x01(\bR\x0fdeliveredEvents\x12%\n" +
 	"\x04keep\x18\x15 \x01(\x0e2\x11.pushmesh.v1.KeepR\x04keep\x12\x19\n" +
-	"\bmax_kept\x18\x16 \x01(\rR\amaxKeptB\x13\n" +
+	"\bmax_kept\x18\x16 \x01(\rR\amaxKept\x12D\n" +
+	"\x0fclient_presence\x18\x17 \x01(\x0e2\x1b.pushmesh.v1.ClientPresenceR\x0eclientPresence\x126\n" +
+	"\x17client_presence_members\x18\x18 \x01(\rR\x15clientPresenceMembersB\x13\n" +
 	"\x11_max_redeliveries\"\xaa\x04\n" +
 	"\n" +
 	"RankPolicy\x121\n" +
@@ -1060,7 +1133,11 @@ const file_pushmesh_v1_namespace_proto_rawDesc = "" +
 	"\x1dNamespaceServiceDeleteRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\":\n" +
 	"\x1eNamespaceServiceDeleteResponse\x12\x18\n" +
-	"\alagging\x18\x01 \x03(\tR\alagging*5\n" +
+	"\alagging\x18\x01 \x03(\tR\alagging*n\n" +
+	"\x0eClientPresence\x12#\n" +
+	"\x1fCLIENT_PRESENCE_OFF_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16CLIENT_PRESENCE_COUNTS\x10\x01\x12\x1b\n" +
+	"\x17CLIENT_PRESENCE_MEMBERS\x10\x02*5\n" +
 	"\x04Keep\x12\x1e\n" +
 	"\x1aKEEP_RETENTION_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKEEP_LAST\x10\x01*V\n" +
@@ -1088,69 +1165,71 @@ func file_pushmesh_v1_namespace_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_namespace_proto_rawDescData
 }
 
-var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_pushmesh_v1_namespace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_pushmesh_v1_namespace_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pushmesh_v1_namespace_proto_goTypes = []any{
-	(Keep)(0),                              // 0: pushmesh.v1.Keep
-	(ClientSubscribe)(0),                   // 1: pushmesh.v1.ClientSubscribe
-	(ClientHistory)(0),                     // 2: pushmesh.v1.ClientHistory
-	(RankPolicy_Rest)(0),                   // 3: pushmesh.v1.RankPolicy.Rest
-	(*Namespace)(nil),                      // 4: pushmesh.v1.Namespace
-	(*Policy)(nil),                         // 5: pushmesh.v1.Policy
-	(*RankPolicy)(nil),                     // 6: pushmesh.v1.RankPolicy
-	(*NamespaceServicePutRequest)(nil),     // 7: pushmesh.v1.NamespaceServicePutRequest
-	(*NamespaceServicePutResponse)(nil),    // 8: pushmesh.v1.NamespaceServicePutResponse
-	(*NamespaceServiceGetRequest)(nil),     // 9: pushmesh.v1.NamespaceServiceGetRequest
-	(*NamespaceServiceGetResponse)(nil),    // 10: pushmesh.v1.NamespaceServiceGetResponse
-	(*NamespaceServiceListRequest)(nil),    // 11: pushmesh.v1.NamespaceServiceListRequest
-	(*NamespaceServiceListResponse)(nil),   // 12: pushmesh.v1.NamespaceServiceListResponse
-	(*NamespaceServiceDeleteRequest)(nil),  // 13: pushmesh.v1.NamespaceServiceDeleteRequest
-	(*NamespaceServiceDeleteResponse)(nil), // 14: pushmesh.v1.NamespaceServiceDeleteResponse
-	(*durationpb.Duration)(nil),            // 15: google.protobuf.Duration
-	(wirev1.Overflow)(0),                   // 16: pushmesh.wire.v1.Overflow
-	(*ClaimPolicy)(nil),                    // 17: pushmesh.v1.ClaimPolicy
-	(*WeightedScorer)(nil),                 // 18: pushmesh.v1.WeightedScorer
-	(*ExpressionScorer)(nil),               // 19: pushmesh.v1.ExpressionScorer
-	(*EmbeddingScorer)(nil),                // 20: pushmesh.v1.EmbeddingScorer
-	(*ModelScorer)(nil),                    // 21: pushmesh.v1.ModelScorer
-	(*Diversify)(nil),                      // 22: pushmesh.v1.Diversify
+	(ClientPresence)(0),                    // 0: pushmesh.v1.ClientPresence
+	(Keep)(0),                              // 1: pushmesh.v1.Keep
+	(ClientSubscribe)(0),                   // 2: pushmesh.v1.ClientSubscribe
+	(ClientHistory)(0),                     // 3: pushmesh.v1.ClientHistory
+	(RankPolicy_Rest)(0),                   // 4: pushmesh.v1.RankPolicy.Rest
+	(*Namespace)(nil),                      // 5: pushmesh.v1.Namespace
+	(*Policy)(nil),                         // 6: pushmesh.v1.Policy
+	(*RankPolicy)(nil),                     // 7: pushmesh.v1.RankPolicy
+	(*NamespaceServicePutRequest)(nil),     // 8: pushmesh.v1.NamespaceServicePutRequest
+	(*NamespaceServicePutResponse)(nil),    // 9: pushmesh.v1.NamespaceServicePutResponse
+	(*NamespaceServiceGetRequest)(nil),     // 10: pushmesh.v1.NamespaceServiceGetRequest
+	(*NamespaceServiceGetResponse)(nil),    // 11: pushmesh.v1.NamespaceServiceGetResponse
+	(*NamespaceServiceListRequest)(nil),    // 12: pushmesh.v1.NamespaceServiceListRequest
+	(*NamespaceServiceListResponse)(nil),   // 13: pushmesh.v1.NamespaceServiceListResponse
+	(*NamespaceServiceDeleteRequest)(nil),  // 14: pushmesh.v1.NamespaceServiceDeleteRequest
+	(*NamespaceServiceDeleteResponse)(nil), // 15: pushmesh.v1.NamespaceServiceDeleteResponse
+	(*durationpb.Duration)(nil),            // 16: google.protobuf.Duration
+	(wirev1.Overflow)(0),                   // 17: pushmesh.wire.v1.Overflow
+	(*ClaimPolicy)(nil),                    // 18: pushmesh.v1.ClaimPolicy
+	(*WeightedScorer)(nil),                 // 19: pushmesh.v1.WeightedScorer
+	(*ExpressionScorer)(nil),               // 20: pushmesh.v1.ExpressionScorer
+	(*EmbeddingScorer)(nil),                // 21: pushmesh.v1.EmbeddingScorer
+	(*ModelScorer)(nil),                    // 22: pushmesh.v1.ModelScorer
+	(*Diversify)(nil),                      // 23: pushmesh.v1.Diversify
 }
 var file_pushmesh_v1_namespace_proto_depIdxs = []int32{
-	5,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
-	15, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
-	15, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
-	16, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
-	15, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
-	6,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
-	17, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
-	1,  // 7: pushmesh.v1.Policy.client_subscribe:type_name -> pushmesh.v1.ClientSubscribe
-	2,  // 8: pushmesh.v1.Policy.client_history:type_name -> pushmesh.v1.ClientHistory
-	0,  // 9: pushmesh.v1.Policy.keep:type_name -> pushmesh.v1.Keep
-	15, // 10: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
-	15, // 11: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
-	3,  // 12: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
-	18, // 13: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
-	19, // 14: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
-	20, // 15: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
-	21, // 16: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
-	22, // 17: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
-	4,  // 18: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
-	4,  // 19: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
-	4,  // 20: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
-	4,  // 21: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	7,  // 22: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
-	9,  // 23: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
-	11, // 24: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
-	13, // 25: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
-	8,  // 26: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
-	10, // 27: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
-	12, // 28: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
-	14, // 29: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 0: pushmesh.v1.Namespace.policy:type_name -> pushmesh.v1.Policy
+	16, // 1: pushmesh.v1.Policy.retention:type_name -> google.protobuf.Duration
+	16, // 2: pushmesh.v1.Policy.ack_timeout:type_name -> google.protobuf.Duration
+	17, // 3: pushmesh.v1.Policy.overflow:type_name -> pushmesh.wire.v1.Overflow
+	16, // 4: pushmesh.v1.Policy.dedupe_window:type_name -> google.protobuf.Duration
+	7,  // 5: pushmesh.v1.Policy.rank:type_name -> pushmesh.v1.RankPolicy
+	18, // 6: pushmesh.v1.Policy.claims:type_name -> pushmesh.v1.ClaimPolicy
+	2,  // 7: pushmesh.v1.Policy.client_subscribe:type_name -> pushmesh.v1.ClientSubscribe
+	3,  // 8: pushmesh.v1.Policy.client_history:type_name -> pushmesh.v1.ClientHistory
+	1,  // 9: pushmesh.v1.Policy.keep:type_name -> pushmesh.v1.Keep
+	0,  // 10: pushmesh.v1.Policy.client_presence:type_name -> pushmesh.v1.ClientPresence
+	16, // 11: pushmesh.v1.RankPolicy.window:type_name -> google.protobuf.Duration
+	16, // 12: pushmesh.v1.RankPolicy.deadline:type_name -> google.protobuf.Duration
+	4,  // 13: pushmesh.v1.RankPolicy.rest:type_name -> pushmesh.v1.RankPolicy.Rest
+	19, // 14: pushmesh.v1.RankPolicy.weighted:type_name -> pushmesh.v1.WeightedScorer
+	20, // 15: pushmesh.v1.RankPolicy.expression:type_name -> pushmesh.v1.ExpressionScorer
+	21, // 16: pushmesh.v1.RankPolicy.embedding:type_name -> pushmesh.v1.EmbeddingScorer
+	22, // 17: pushmesh.v1.RankPolicy.model:type_name -> pushmesh.v1.ModelScorer
+	23, // 18: pushmesh.v1.RankPolicy.diversify:type_name -> pushmesh.v1.Diversify
+	5,  // 19: pushmesh.v1.NamespaceServicePutRequest.namespace:type_name -> pushmesh.v1.Namespace
+	5,  // 20: pushmesh.v1.NamespaceServicePutResponse.namespace:type_name -> pushmesh.v1.Namespace
+	5,  // 21: pushmesh.v1.NamespaceServiceGetResponse.namespace:type_name -> pushmesh.v1.Namespace
+	5,  // 22: pushmesh.v1.NamespaceServiceListResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	8,  // 23: pushmesh.v1.NamespaceService.Put:input_type -> pushmesh.v1.NamespaceServicePutRequest
+	10, // 24: pushmesh.v1.NamespaceService.Get:input_type -> pushmesh.v1.NamespaceServiceGetRequest
+	12, // 25: pushmesh.v1.NamespaceService.List:input_type -> pushmesh.v1.NamespaceServiceListRequest
+	14, // 26: pushmesh.v1.NamespaceService.Delete:input_type -> pushmesh.v1.NamespaceServiceDeleteRequest
+	9,  // 27: pushmesh.v1.NamespaceService.Put:output_type -> pushmesh.v1.NamespaceServicePutResponse
+	11, // 28: pushmesh.v1.NamespaceService.Get:output_type -> pushmesh.v1.NamespaceServiceGetResponse
+	13, // 29: pushmesh.v1.NamespaceService.List:output_type -> pushmesh.v1.NamespaceServiceListResponse
+	15, // 30: pushmesh.v1.NamespaceService.Delete:output_type -> pushmesh.v1.NamespaceServiceDeleteResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_namespace_proto_init() }
@@ -1166,7 +1245,7 @@ func file_pushmesh_v1_namespace_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_namespace_proto_rawDesc), len(file_pushmesh_v1_namespace_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -50,6 +50,10 @@ const (
 	FrameType_FRAME_TYPE_REFRESH_TOKEN FrameType = 18
 	FrameType_FRAME_TYPE_PROGRESS      FrameType = 19
 	FrameType_FRAME_TYPE_REFRESHED     FrameType = 20
+	FrameType_FRAME_TYPE_WATCH         FrameType = 21
+	FrameType_FRAME_TYPE_PRESENCE      FrameType = 22
+	FrameType_FRAME_TYPE_STATE         FrameType = 23
+	FrameType_FRAME_TYPE_STATED        FrameType = 24
 )
 
 // Enum value maps for FrameType.
@@ -76,6 +80,10 @@ var (
 		18: "FRAME_TYPE_REFRESH_TOKEN",
 		19: "FRAME_TYPE_PROGRESS",
 		20: "FRAME_TYPE_REFRESHED",
+		21: "FRAME_TYPE_WATCH",
+		22: "FRAME_TYPE_PRESENCE",
+		23: "FRAME_TYPE_STATE",
+		24: "FRAME_TYPE_STATED",
 	}
 	FrameType_value = map[string]int32{
 		"FRAME_TYPE_UNSPECIFIED":   0,
@@ -99,6 +107,10 @@ var (
 		"FRAME_TYPE_REFRESH_TOKEN": 18,
 		"FRAME_TYPE_PROGRESS":      19,
 		"FRAME_TYPE_REFRESHED":     20,
+		"FRAME_TYPE_WATCH":         21,
+		"FRAME_TYPE_PRESENCE":      22,
+		"FRAME_TYPE_STATE":         23,
+		"FRAME_TYPE_STATED":        24,
 	}
 )
 
@@ -2115,6 +2127,254 @@ func (x *Progress) GetSubs() []uint32 {
 	return nil
 }
 
+// Watch asks who is in a topic, now and from now on. Presence answers; Unsubscribe with its id ends it.
+type Watch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watch) Reset() {
+	*x = Watch{}
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watch) ProtoMessage() {}
+
+func (x *Watch) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watch.ProtoReflect.Descriptor instead.
+func (*Watch) Descriptor() ([]byte, []int) {
+	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Watch) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Watch) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// Presence says who is in a topic that the connection watches. A member is a user, however many connections it has there.
+type Presence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The members are all there are: it takes the place of what was said before. Otherwise it says what has changed.
+	Snapshot bool `protobuf:"varint,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Of a change: who has joined, and who has another state.
+	Members []*Presence_Member `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// Users that are gone.
+	Left []string `protobuf:"bytes,4,rep,name=left,proto3" json:"left,omitempty"`
+	// How many users there are.
+	Count uint64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	// Members are not named, because there are too many, or because the namespace shows counts alone. A snapshot comes before they are again.
+	CountsOnly    bool `protobuf:"varint,6,opt,name=counts_only,json=countsOnly,proto3" json:"counts_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Presence) Reset() {
+	*x = Presence{}
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Presence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Presence) ProtoMessage() {}
+
+func (x *Presence) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Presence.ProtoReflect.Descriptor instead.
+func (*Presence) Descriptor() ([]byte, []int) {
+	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Presence) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Presence) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *Presence) GetMembers() []*Presence_Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Presence) GetLeft() []string {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *Presence) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Presence) GetCountsOnly() bool {
+	if x != nil {
+		return x.CountsOnly
+	}
+	return false
+}
+
+// State says what others see of the connection in a topic, 1 KiB at most; empty: nothing. Stated answers, unless the id is 0.
+type State struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	State         []byte                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *State) Reset() {
+	*x = State{}
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *State) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*State) ProtoMessage() {}
+
+func (x *State) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use State.ProtoReflect.Descriptor instead.
+func (*State) Descriptor() ([]byte, []int) {
+	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *State) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *State) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *State) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type Stated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stated) Reset() {
+	*x = Stated{}
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stated) ProtoMessage() {}
+
+func (x *Stated) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stated.ProtoReflect.Descriptor instead.
+func (*Stated) Descriptor() ([]byte, []int) {
+	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Stated) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
 type Subscribed_TopicPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -2128,7 +2388,7 @@ type Subscribed_TopicPosition struct {
 
 func (x *Subscribed_TopicPosition) Reset() {
 	*x = Subscribed_TopicPosition{}
-	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[22]
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2400,7 @@ func (x *Subscribed_TopicPosition) String() string {
 func (*Subscribed_TopicPosition) ProtoMessage() {}
 
 func (x *Subscribed_TopicPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[22]
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2464,7 @@ type Ack_Entry struct {
 
 func (x *Ack_Entry) Reset() {
 	*x = Ack_Entry{}
-	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[24]
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2476,7 @@ func (x *Ack_Entry) String() string {
 func (*Ack_Entry) ProtoMessage() {}
 
 func (x *Ack_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[24]
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,6 +2525,60 @@ func (x *Ack_Entry) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+type Presence_Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of its token; without one "client:" and the client id.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// What it says of itself (State), of its connections the newest.
+	State         []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Presence_Member) Reset() {
+	*x = Presence_Member{}
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Presence_Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Presence_Member) ProtoMessage() {}
+
+func (x *Presence_Member) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_wire_v1_wire_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Presence_Member.ProtoReflect.Descriptor instead.
+func (*Presence_Member) Descriptor() ([]byte, []int) {
+	return file_pushmesh_wire_v1_wire_proto_rawDescGZIP(), []int{22, 0}
+}
+
+func (x *Presence_Member) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Presence_Member) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
 }
 
 var File_pushmesh_wire_v1_wire_proto protoreflect.FileDescriptor
@@ -2466,7 +2780,27 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\x04R\x02to\x12*\n" +
 	"\x04code\x18\x05 \x01(\x0e2\x16.pushmesh.wire.v1.CodeR\x04code\x12\x12\n" +
-	"\x04subs\x18\x06 \x03(\rR\x04subs*\x91\x04\n" +
+	"\x04subs\x18\x06 \x03(\rR\x04subs\"-\n" +
+	"\x05Watch\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\"\xf8\x01\n" +
+	"\bPresence\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x12;\n" +
+	"\amembers\x18\x03 \x03(\v2!.pushmesh.wire.v1.Presence.MemberR\amembers\x12\x12\n" +
+	"\x04left\x18\x04 \x03(\tR\x04left\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\x04R\x05count\x12\x1f\n" +
+	"\vcounts_only\x18\x06 \x01(\bR\n" +
+	"countsOnly\x1a2\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\fR\x05state\"C\n" +
+	"\x05State\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\fR\x05state\"\x18\n" +
+	"\x06Stated\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id*\xed\x04\n" +
 	"\tFrameType\x12\x1a\n" +
 	"\x16FRAME_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FRAME_TYPE_HELLO\x10\x01\x12\x16\n" +
@@ -2489,7 +2823,11 @@ const file_pushmesh_wire_v1_wire_proto_rawDesc = "" +
 	"\x12FRAME_TYPE_GO_AWAY\x10\x11\x12\x1c\n" +
 	"\x18FRAME_TYPE_REFRESH_TOKEN\x10\x12\x12\x17\n" +
 	"\x13FRAME_TYPE_PROGRESS\x10\x13\x12\x18\n" +
-	"\x14FRAME_TYPE_REFRESHED\x10\x14*e\n" +
+	"\x14FRAME_TYPE_REFRESHED\x10\x14\x12\x14\n" +
+	"\x10FRAME_TYPE_WATCH\x10\x15\x12\x17\n" +
+	"\x13FRAME_TYPE_PRESENCE\x10\x16\x12\x14\n" +
+	"\x10FRAME_TYPE_STATE\x10\x17\x12\x15\n" +
+	"\x11FRAME_TYPE_STATED\x10\x18*e\n" +
 	"\x05Start\x12\x0e\n" +
 	"\n" +
 	"START_LIVE\x10\x00\x12\x12\n" +
@@ -2516,7 +2854,7 @@ func file_pushmesh_wire_v1_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_wire_v1_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_pushmesh_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_pushmesh_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_pushmesh_wire_v1_wire_proto_goTypes = []any{
 	(FrameType)(0),                   // 0: pushmesh.wire.v1.FrameType
 	(Start)(0),                       // 1: pushmesh.wire.v1.Start
@@ -2544,34 +2882,40 @@ var file_pushmesh_wire_v1_wire_proto_goTypes = []any{
 	(*RefreshToken)(nil),             // 23: pushmesh.wire.v1.RefreshToken
 	(*Refreshed)(nil),                // 24: pushmesh.wire.v1.Refreshed
 	(*Progress)(nil),                 // 25: pushmesh.wire.v1.Progress
-	nil,                              // 26: pushmesh.wire.v1.Hello.ProfileEntry
-	(*Subscribed_TopicPosition)(nil), // 27: pushmesh.wire.v1.Subscribed.TopicPosition
-	nil,                              // 28: pushmesh.wire.v1.Message.HeadersEntry
-	(*Ack_Entry)(nil),                // 29: pushmesh.wire.v1.Ack.Entry
-	nil,                              // 30: pushmesh.wire.v1.Publish.HeadersEntry
-	(Code)(0),                        // 31: pushmesh.wire.v1.Code
+	(*Watch)(nil),                    // 26: pushmesh.wire.v1.Watch
+	(*Presence)(nil),                 // 27: pushmesh.wire.v1.Presence
+	(*State)(nil),                    // 28: pushmesh.wire.v1.State
+	(*Stated)(nil),                   // 29: pushmesh.wire.v1.Stated
+	nil,                              // 30: pushmesh.wire.v1.Hello.ProfileEntry
+	(*Subscribed_TopicPosition)(nil), // 31: pushmesh.wire.v1.Subscribed.TopicPosition
+	nil,                              // 32: pushmesh.wire.v1.Message.HeadersEntry
+	(*Ack_Entry)(nil),                // 33: pushmesh.wire.v1.Ack.Entry
+	nil,                              // 34: pushmesh.wire.v1.Publish.HeadersEntry
+	(*Presence_Member)(nil),          // 35: pushmesh.wire.v1.Presence.Member
+	(Code)(0),                        // 36: pushmesh.wire.v1.Code
 }
 var file_pushmesh_wire_v1_wire_proto_depIdxs = []int32{
-	26, // 0: pushmesh.wire.v1.Hello.profile:type_name -> pushmesh.wire.v1.Hello.ProfileEntry
+	30, // 0: pushmesh.wire.v1.Hello.profile:type_name -> pushmesh.wire.v1.Hello.ProfileEntry
 	1,  // 1: pushmesh.wire.v1.Subscribe.start:type_name -> pushmesh.wire.v1.Start
 	2,  // 2: pushmesh.wire.v1.Subscribe.overflow:type_name -> pushmesh.wire.v1.Overflow
 	7,  // 3: pushmesh.wire.v1.Subscribe.positions:type_name -> pushmesh.wire.v1.Position
-	27, // 4: pushmesh.wire.v1.Subscribed.positions:type_name -> pushmesh.wire.v1.Subscribed.TopicPosition
-	31, // 5: pushmesh.wire.v1.Unsubscribed.code:type_name -> pushmesh.wire.v1.Code
-	28, // 6: pushmesh.wire.v1.Message.headers:type_name -> pushmesh.wire.v1.Message.HeadersEntry
-	29, // 7: pushmesh.wire.v1.Ack.entries:type_name -> pushmesh.wire.v1.Ack.Entry
-	30, // 8: pushmesh.wire.v1.Publish.headers:type_name -> pushmesh.wire.v1.Publish.HeadersEntry
+	31, // 4: pushmesh.wire.v1.Subscribed.positions:type_name -> pushmesh.wire.v1.Subscribed.TopicPosition
+	36, // 5: pushmesh.wire.v1.Unsubscribed.code:type_name -> pushmesh.wire.v1.Code
+	32, // 6: pushmesh.wire.v1.Message.headers:type_name -> pushmesh.wire.v1.Message.HeadersEntry
+	33, // 7: pushmesh.wire.v1.Ack.entries:type_name -> pushmesh.wire.v1.Ack.Entry
+	34, // 8: pushmesh.wire.v1.Publish.headers:type_name -> pushmesh.wire.v1.Publish.HeadersEntry
 	3,  // 9: pushmesh.wire.v1.Claim.op:type_name -> pushmesh.wire.v1.Claim.Op
 	4,  // 10: pushmesh.wire.v1.ClaimState.state:type_name -> pushmesh.wire.v1.ClaimState.State
-	31, // 11: pushmesh.wire.v1.ClaimState.code:type_name -> pushmesh.wire.v1.Code
-	31, // 12: pushmesh.wire.v1.Error.code:type_name -> pushmesh.wire.v1.Code
-	31, // 13: pushmesh.wire.v1.GoAway.code:type_name -> pushmesh.wire.v1.Code
-	31, // 14: pushmesh.wire.v1.Progress.code:type_name -> pushmesh.wire.v1.Code
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	36, // 11: pushmesh.wire.v1.ClaimState.code:type_name -> pushmesh.wire.v1.Code
+	36, // 12: pushmesh.wire.v1.Error.code:type_name -> pushmesh.wire.v1.Code
+	36, // 13: pushmesh.wire.v1.GoAway.code:type_name -> pushmesh.wire.v1.Code
+	36, // 14: pushmesh.wire.v1.Progress.code:type_name -> pushmesh.wire.v1.Code
+	35, // 15: pushmesh.wire.v1.Presence.members:type_name -> pushmesh.wire.v1.Presence.Member
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_wire_v1_wire_proto_init() }
@@ -2586,7 +2930,7 @@ func file_pushmesh_wire_v1_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_wire_v1_wire_proto_rawDesc), len(file_pushmesh_wire_v1_wire_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -82,6 +82,7 @@ func (h *Hub) close(c *state.Conn, why wirev1.Code, reason string) {
 	}
 	h.sessions.letGo(c, 0)
 	h.endClaims(c)
+	h.rooms.members.Close(c.Slot)
 	h.kept.Charge(c.Slot, -h.conns.EndPublishes(c))
 	if c.Phase == state.Open {
 		h.rooms.presence.Ended(h.handle(c))

@@ -15,7 +15,7 @@ import (
 )
 
 // Features of this edge, as Welcome lists them.
-var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim", "ping", "last"}
+var Features = []string{"ack", "session", "wildcard", "positions", "publish", "overflow", "progress", "nack", "group", "where", "rank", "claim", "ping", "last", "presence"}
 
 const attachTimeout = 10 * time.Second // that the mesh has to answer Attach
 
@@ -80,6 +80,8 @@ func (h *Hub) user(c *state.Conn) string { return cmp.Or(h.rooms.principals.Name
 
 func (h *Hub) asking(c *state.Conn, id uint32) request.Client {
 	a, extra := c.Asking(id), h.rooms.permissions.For(h.handle(c)) // also where nobody is asked
+	a.IDInUse = a.IDInUse || id != 0 && h.rooms.members.Uses(c.Slot, id)
+	a.Subscriptions += h.rooms.members.Watches(c.Slot)
 	if a.Rights, a.Known = h.rooms.principals.Rights(c.Slot); a.Known {
 		a.Extra = extra
 		h.addCost(a.Rights.Weight())

@@ -109,7 +109,8 @@ func New(cfg Config) *Hub {
 	h.native = native.Codec{Delivery: operations{h}, Rules: &h.rules, MaxFrame: h.lim.MaxFrame}
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
-	h.groups = groups{hub: h, room: membership.New(port{h}, h.mesh, &h.rooms.jobs, &h.cost)}
+	h.groups = groups{hub: h, room: membership.New(h.port(), h.mesh, &h.rooms.jobs, &h.cost)}
+	h.rooms.roster.Groups = h.groups.room
 	h.windows.hub, h.acks.hub = h, h
 	if cfg.Kept.Client == nil {
 		cfg.Kept.Client = h.clientOf
@@ -121,7 +122,7 @@ func New(cfg Config) *Hub {
 	h.subs = state.Subscriptions{Arrays: &h.arrays, Conns: &h.conns}
 	h.tracks = state.Tracks{Arrays: &h.arrays, Conns: &h.conns, Topics: &h.topics, Cost: &h.cost}
 	h.fan.hub, h.replay.hub, h.starter.hub, h.gaps.hub, h.sessions.hub = h, h, h, h, h
-	h.waker, h.lagging = wake.New(port{h}, &h.conns), lag.New(port{h}, &h.rooms.jobs)
+	h.waker, h.lagging = wake.New(h.port(), &h.conns), lag.New(h.port(), &h.rooms.jobs)
 	h.starter.lines = map[exchange.Conn]*line{}
 	h.wildcards = wildSubs{hub: h, index: wildcards.NewFilters[state.Subscription](), log: wildcards.NewLog[state.SubscriptionRef]()}
 	h.counts.Config = count.Config{Jobs: &h.rooms.jobs, Conns: &h.conns, Topics: &h.topics, Filters: &h.wildcards.index, Groups: h.groups.room}
@@ -170,6 +171,10 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Answered(c.Claims, e)) })
 	case exchange.ClaimTold:
 		h.forConn(e.Conn, func(c *state.Conn) { h.noteStale(h.rooms.claims.Told(c.Claims, e.State)) })
+	case exchange.MembersTold:
+		h.noteStale(h.rooms.members.Told(e))
+	case exchange.MembersEnded:
+		h.noteStale(h.rooms.members.Ended(e))
 	case exchange.Identified:
 		h.forConn(e.Conn, func(*state.Conn) { h.noteStale(h.rooms.principals.Identified(e)) })
 	case exchange.Permitted:
@@ -184,6 +189,7 @@ func (h *Hub) Event(e exchange.Event) (cost int) {
 		h.topics.PoliciesChanged()
 		h.groups.room.PoliciesChanged()
 		h.rooms.principals.NamespacesChanged()
+		h.rooms.members.PoliciesChanged()
 	case exchange.EventKinds:
 		h.rooms.report.Want(e.Kinds)
 	case exchange.Disconnect:

@@ -83,7 +83,7 @@ func permitted(t tester, allowed map[string]time.Duration) (*world, *door, *pdp)
 	p := &pdp{w: w, allowed: allowed, known: map[string]bool{}}
 	h := w.h
 	h.rooms.permissions = permissions.New(permissions.Config{
-		Asker: p, Delivery: port{h}, Who: h.rooms.principals, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf,
+		Asker: p, Delivery: h.port(), Who: h.rooms.principals, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf,
 	})
 	h.rooms.principals.Allow(h.rooms.permissions.Holds)
 	d.knows("t", "ann", "subscribe:mine/#", "publish:mine/#")

@@ -188,9 +188,10 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := present(t)
 		filter := rapid.SampledFrom([]string{"seen/1", "seen/#"}).Draw(t, "filter")
+		named := filter == "seen/1" && rapid.Bool().Draw(t, "named")
 		var all []*client
 		walk := uint64(1)
-		w.h.Event(exchange.WatchMembers{Filter: filter, Walk: walk})
+		w.h.Event(exchange.WatchMembers{Filter: filter, Named: named, Walk: walk})
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(all) == 0 || rapid.IntRange(0, 5).Draw(t, "new") == 0 {
 				all = append(all, w.connect(&wirev1.Hello{ClientId: fmt.Sprint("c", len(all)), HeartbeatMs: 600_000}))
@@ -200,7 +201,7 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
 			case 0:
 				walk++
-				w.h.Event(exchange.WatchMembers{Filter: filter, Walk: walk})
+				w.h.Event(exchange.WatchMembers{Filter: filter, Named: named, Walk: walk})
 			case 1:
 				w.h.Gone(c.slot)
 				all = slices.Delete(all, i, i+1)
@@ -222,7 +223,9 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 			for _, name := range []string{"seen/1", "seen/2"} {
 				wild := filter == "seen/#"
 				is := wild && names(here, name)
-				if name == filter {
+				if name == filter && named {
+					is = names(here, name)
+				} else if name == filter {
 					_, is = w.h.rooms.presence.Since(w.h.handle(here), name)
 				}
 				if is {

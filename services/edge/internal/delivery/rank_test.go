@@ -271,7 +271,7 @@ func TestWhoDrainsIsNotRankedFor(t *testing.T) {
 	w.rankAll()
 	going.expect("feed/1/1 subs=[1] score=1")
 	stays.expect("feed/1/1 subs=[1] score=1") // un-ACKed, so that the connections stay
-	port{w.h}.AskToGo(going.slot, &wirev1.GoAway{}, w.h.now+int64(2*time.Second))
+	w.h.port().AskToGo(going.slot, &wirev1.GoAway{}, w.h.now+int64(2*time.Second))
 	going.expect("GoAway")
 	w.mesh.Send("feed/1", "2", "3")
 	for _, members := range w.rankAll() {

@@ -40,7 +40,7 @@ func TestRefusalsAreLoggedWithTheirRule(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	w.h.rooms.report = report.New(port{w.h}, nil, log.Sampler())
+	w.h.rooms.report = report.New(w.h.port(), nil, log.Sampler())
 	d.knows("ann", "ann", "subscribe:room/#")
 	c := w.hello(&wirev1.Hello{Token: "ann", ClientId: "phone"})
 	c.send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &wirev1.Subscribe{Id: 1, Filter: "secret/1"})

@@ -1,31 +1,35 @@
 package delivery
 
 import (
-	"strings"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
-	reports "github.com/pushmesh/pushmesh/internal/presence"
-	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/admin"
 	"github.com/pushmesh/pushmesh/services/edge/internal/audit/report"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/roster"
+	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/sendq"
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
 	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
+	"github.com/pushmesh/pushmesh/services/edge/internal/members"
 	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
+	"github.com/pushmesh/pushmesh/services/edge/internal/request"
 	"github.com/pushmesh/pushmesh/services/edge/internal/walk"
 )
 
 // rooms are features of the loop with a state of their own.
 type rooms struct {
+	roster      *roster.Roster
 	jobs        walk.Jobs
 	claims      *claims.Desk
 	presence    *presence.Watch
+	members     *members.Desk
 	admin       *admin.Admin
 	departure   *departure.Departures
 	report      *report.Reporter
@@ -34,11 +38,17 @@ type rooms struct {
 }
 
 func newRooms(h *Hub) rooms {
-	p := port{h}
+	all := &roster.Roster{Loop: h.cfg.Loop, Seed: h.idSeed, Conns: &h.conns, Topics: &h.topics, Counts: &h.counts, Wall: func() uint64 { return h.wall }}
+	p := port{all, h}
 	who := principals.New(h.cfg.Principals, p, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
 	desk := permissions.New(permissions.Config{Asker: h.cfg.Permissions, Delivery: p, Who: who, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() int64 { return h.now }, Origin: h.originOf})
 	who.Allow(desk.Holds)
+	in := members.New(members.Config{
+		Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Rules: &h.rules, Jobs: &h.rooms.jobs, Cost: &h.cost, Now: func() (int64, uint64) { return h.now, h.wall },
+	})
+	all.Names, all.States = who, in
 	return rooms{
+		roster: all, members: in,
 		claims: claims.New(p, h.mesh),
 		presence: presence.New(presence.Config{
 			Loop: h.cfg.Loop, Delivery: p, Mesh: h.mesh, Jobs: &h.rooms.jobs, Cost: &h.cost,
@@ -53,7 +63,12 @@ func newRooms(h *Hub) rooms {
 
 // port is the hub as its rooms see it: each declares the part that it needs. Handles are of
 // connections that have not ended.
-type port struct{ h *Hub }
+type port struct {
+	*roster.Roster
+	h *Hub
+}
+
+func (h *Hub) port() port { return port{h.rooms.roster, h} }
 
 func (p port) conn(at exchange.Conn) *state.Conn { return p.h.conns.Get(at.Slot) }
 
@@ -73,55 +88,6 @@ func (p port) RefuseRequest(at exchange.Conn, ref uint32, why *code.Error) {
 // Keep implements claims.Delivery.
 func (p port) Keep(at exchange.Conn, bytes int) { p.h.kept.Charge(at.Slot, bytes) }
 
-// Slots implements presence.Delivery and others.
-func (p port) Slots() uint32 { return p.h.conns.Len() }
-
-// OpenConn implements presence.Delivery.
-func (p port) OpenConn(slot uint32) (at exchange.Conn, open bool) {
-	c := p.h.conns.Get(slot)
-	return p.h.handle(c), c.Phase == state.Open
-}
-
-// Subscriptions implements presence.Delivery.
-func (p port) Subscriptions(at exchange.Conn) (alone, shared int) {
-	c := p.conn(at)
-	return c.Subs.Len(), len(c.Groups)
-}
-
-// Subscription implements presence.Delivery.
-func (p port) Subscription(at exchange.Conn, shared bool, i int) presence.Subscription {
-	c := p.conn(at)
-	if shared {
-		g := c.Groups[i]
-		return presence.Subscription{Filter: g.Filter, Wildcard: topic.IsFilter(g.Filter), Since: g.Since, Counts: g.Counts()}
-	}
-	s := c.Subs.At(i)
-	return presence.Subscription{Filter: s.Filter(), Wildcard: s.Wildcard, Since: s.Since, Counts: s.Active && s.Open && !s.Dead}
-}
-
-// ConnectionID implements presence.Delivery.
-func (p port) ConnectionID(at exchange.Conn) uint64 { return p.h.connID(p.conn(at)) }
-
-// Member implements presence.Delivery.
-func (p port) Member(at exchange.Conn, m *reports.Member) {
-	c := p.conn(at)
-	m.ClientId, m.ConnectedAt, m.User = strings.Clone(c.ClientID), c.Since, p.h.rooms.principals.Name(at.Slot)
-	if c.Session != nil {
-		m.User, m.Session = c.Session.User, c.Session.Name
-	}
-}
-
-// Subscribers implements presence.Delivery.
-func (p port) Subscribers(topic string, visit func(exchange.Conn), done func()) {
-	p.h.counts.Begin([]string{topic}, func(c *state.Conn) { visit(p.h.handle(c)) }, func([]uint64) { done() })
-}
-
-// Client implements admin.Delivery.
-func (p port) Client(slot uint32) (clientID, user string, backend, is bool) {
-	c := p.h.conns.Get(slot)
-	return c.ClientID, p.h.rooms.principals.User(slot), c.Backend, c.Phase == state.Open || c.Phase == state.Waiting
-}
-
 // CloseSlot implements admin.Delivery.
 func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
 	p.h.fail(p.h.conns.Get(slot), why, reason)
@@ -130,21 +96,6 @@ func (p port) CloseSlot(slot uint32, why wirev1.Code, reason string) {
 // SetProfile implements admin.Delivery.
 func (p port) SetProfile(slot uint32, profile *exchange.Profile) {
 	p.h.conns.SetProfile(p.h.conns.Get(slot), profile)
-}
-
-// State implements departure.Delivery.
-func (p port) State(slot uint32) departure.State {
-	switch c := p.h.conns.Get(slot); {
-	case c.Phase == state.Free || c.Phase == state.Closing:
-		return departure.Gone
-	case c.Phase == state.Waiting:
-		return departure.Waiting
-	case c.Phase != state.Open:
-		return departure.Early
-	case c.Draining:
-		return departure.Going
-	}
-	return departure.Staying
 }
 
 // AskToGo implements departure.Delivery.
@@ -179,16 +130,6 @@ func (p port) Now() int64 { return p.h.now }
 
 // Stands implements lag.Delivery.
 func (p port) Stands(t *state.Track) bool { return p.h.replay.stands(t) }
-
-// Who implements report.Delivery.
-func (p port) Who(at exchange.Conn) report.Who {
-	c := p.conn(at)
-	w := report.Who{At: p.h.wall, Conn: p.h.connID(c), ClientID: c.ClientID, User: p.h.rooms.principals.User(at.Slot), Backend: c.Backend}
-	if c.Session != nil {
-		w.User, w.Session = c.Session.User, c.Session.Name
-	}
-	return w
-}
 
 // Greet implements principals.Delivery.
 func (p port) Greet(at exchange.Conn, m *wirev1.Hello) {
@@ -237,6 +178,8 @@ func (p port) EndSubscription(at exchange.Conn, id uint32, why wirev1.Code, reas
 		p.h.endSub(c.SubByID(id), why, reason)
 	} else if g := c.MemberByID(id); g != nil {
 		p.h.groups.end(g, why, reason)
+	} else {
+		p.h.rooms.members.Unwatch(at.Slot, id, why, reason)
 	}
 }
 
@@ -251,4 +194,41 @@ func (p port) Policy(topic string) *policy.Policy { return p.h.cfg.PolicyFor(top
 // Acknowledged implements membership.Delivery.
 func (p port) Acknowledged(m *membership.Member, msg *exchange.Message) {
 	p.h.rooms.report.Delivered(m.Conn, msg.Topic, m.Group, msg.Epoch, msg.Seq)
+}
+
+// Asking implements members.Delivery.
+func (p port) Asking(at exchange.Conn, id uint32) request.Client { return p.h.asking(p.conn(at), id) }
+
+// Fits implements members.Delivery.
+func (p port) Fits(at exchange.Conn, bytes int) bool { return p.h.kept.Fits(at.Slot, bytes) }
+
+// Share implements members.Delivery.
+func (p port) Share(at exchange.Conn, frame []byte) {
+	it := sendq.AnswerOf(frame)
+	p.h.push(p.conn(at), &it)
+}
+
+// Answer implements members.Delivery.
+func (p port) Answer(at exchange.Conn, t wirev1.FrameType, m proto.Message) {
+	p.h.control(p.conn(at), t, m)
+}
+
+// Hold implements members.Delivery.
+func (p port) Hold(at exchange.Conn, id uint32) { p.h.rooms.permissions.Hold(at, id) }
+
+// Over implements members.Delivery.
+func (p port) Over(slot, id uint32) { p.h.rooms.permissions.Over(slot, id) }
+
+// Moved implements members.Delivery.
+func (p port) Moved(at exchange.Conn, topic string) { p.h.rooms.presence.Moved(at, topic, false) }
+
+// Names implements members.Delivery.
+func (p port) Names(at exchange.Conn, topic string) bool { return p.h.rooms.presence.Names(at, topic) }
+
+// Watches implements principals.Delivery.
+func (p port) Watches(at exchange.Conn) int { return p.h.rooms.members.Watches(at.Slot) }
+
+// EndWatchIf implements principals.Delivery.
+func (p port) EndWatchIf(at exchange.Conn, i int, denied func(id uint32, filter, group string) (why string)) (ended bool) {
+	return p.h.rooms.members.EndIf(at.Slot, i, denied)
 }

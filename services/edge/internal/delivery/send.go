@@ -127,6 +127,9 @@ func (h *Hub) Wrote(slot uint32, n int) {
 	if c.Claims != nil {
 		h.rooms.claims.Flush(c.Claims)
 	}
+	if h.rooms.members.Behind() {
+		h.rooms.members.Wrote(h.handle(c))
+	}
 	if held && !c.Holds(maxAnswers) {
 		h.conns.Resumed = append(h.conns.Resumed, c.Slot)
 	}

@@ -11,7 +11,7 @@ func (h *Hub) InUse() map[string]int {
 		"connections": int(h.stats.Connections), "queued bytes": int(h.queues.Bytes()), "un-ACKed": int(h.stats.Unacked), "kept bytes": int(h.kept.Bytes()), "ranges": h.replay.pinned,
 		"subscriptions": h.subs.Slab.Taken(), "subscriptions with wildcards": h.subs.Mores.Taken(), "positions": h.tracks.Slab.Taken(), "parts of positions": h.tracks.Mores.Taken(), "beginnings": h.starter.pendings.Taken(),
 		"parts of connections": h.conns.Mores.Taken(), "send queues": h.queues.InUse(), "topics": h.topics.Slab.Taken(), "reads": h.replay.reads.Topics(), "reads for those with many positions": h.replay.reads.Many(),
-		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken() + h.rooms.principals.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held), "leases": int(h.rooms.permissions.Stats().Leases), "parked requests": int(h.rooms.permissions.Stats().Parked),
+		"filters": h.wildcards.index.Taken(), "names": h.texts.Taken() + h.rooms.principals.Taken(), "records of links": h.links.Book().Taken(), "bytes of lists": h.arrays.Bytes(), "bytes of candidates": h.ranked.room.Bytes(), "claims": int(h.rooms.claims.Stats().Held), "topics watched": int(h.rooms.members.Stats().Watches), "states": int(h.rooms.members.Stats().States), "leases": int(h.rooms.permissions.Stats().Leases), "parked requests": int(h.rooms.permissions.Stats().Parked),
 	}
 }
 
@@ -28,6 +28,7 @@ func (h *Hub) Stats() counters.Stats {
 		s.LargestQueue = int64(held)
 	}
 	s.Claims, s.Principals, s.Permissions = *h.rooms.claims.Stats(), h.rooms.principals.Stats(), h.rooms.permissions.Stats()
+	s.Members = *h.rooms.members.Stats()
 	s.HeldBack = h.rooms.report.Suppressed()
 	s.AckTimeouts += h.groups.room.Stats().AckTimeouts
 	s.Recalled = h.groups.room.Stats().Recalled

@@ -54,7 +54,8 @@ func newWorld(t tester, lim Limits) *world {
 // lets says who comes in.
 func (w *world) lets(cfg principals.Config) {
 	h := w.h
-	h.rooms.principals = principals.New(cfg, port{h}, &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
+	h.rooms.principals = principals.New(cfg, h.port(), &h.rooms.jobs, &h.cost, func() (int64, uint64) { return h.now, h.wall }, h.originOf)
+	h.rooms.roster.Names = h.rooms.principals
 }
 
 // pass lets time go by, tick by tick.
@@ -293,6 +294,10 @@ func newMessage(t wirev1.FrameType) proto.Message {
 		return &wirev1.GoAway{}
 	case wirev1.FrameType_FRAME_TYPE_REFRESHED:
 		return &wirev1.Refreshed{}
+	case wirev1.FrameType_FRAME_TYPE_PRESENCE:
+		return &wirev1.Presence{}
+	case wirev1.FrameType_FRAME_TYPE_STATED:
+		return &wirev1.Stated{}
 	case wirev1.FrameType_FRAME_TYPE_PROGRESS:
 		return &wirev1.Progress{}
 	}
@@ -321,6 +326,10 @@ func (f frame) text() string {
 		return fmt.Sprintf("Refreshed %d", m.GetId())
 	case *wirev1.Unsubscribed:
 		return fmt.Sprintf("Unsubscribed %d", m.GetId())
+	case *wirev1.Presence:
+		return fmt.Sprintf("Presence %s %d", m.GetTopic(), m.GetCount())
+	case *wirev1.Stated:
+		return fmt.Sprintf("Stated %d", m.GetId())
 	case *wirev1.Message:
 		out := fmt.Sprintf("%s/%d", m.GetTopic(), m.GetSeq())
 		if m.GetSeq() == 0 {

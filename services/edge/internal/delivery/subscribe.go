@@ -202,6 +202,7 @@ func (h *Hub) unsubscribe(c *state.Conn, m *wirev1.Unsubscribe) {
 		h.fail(c, wirev1.Code_CODE_INVALID_ARGUMENT, "ids start at 1")
 	case g != nil:
 		h.groups.end(g, wirev1.Code_CODE_OK, "")
+	case h.rooms.members.Unwatch(c.Slot, m.GetId(), wirev1.Code_CODE_OK, ""):
 	case s == nil || s.Dead:
 		h.refuse(c, m.GetId(), code.New(wirev1.Code_CODE_NOT_FOUND, "there is no such subscription"))
 	default:

@@ -19,7 +19,7 @@ import (
 func (w *world) tell(kinds ...events.Kind) *eventring.Ring {
 	r := eventring.New(func() {})
 	r.Open()
-	w.h.rooms.report = report.New(port{w.h}, r, nil)
+	w.h.rooms.report = report.New(w.h.port(), r, nil)
 	w.h.Event(exchange.EventKinds{Kinds: events.Of(kinds...)})
 	return r
 }
@@ -142,7 +142,7 @@ func TestTellingAllocatesNothing(t *testing.T) {
 	h, slots := crowd(t, n, &wirev1.Subscribe{})
 	r := eventring.New(func() {})
 	r.Open()
-	h.rooms.report = report.New(port{h}, r, nil)
+	h.rooms.report = report.New(h.port(), r, nil)
 	h.Event(exchange.EventKinds{Kinds: events.Of(events.All()...)})
 	at := 0
 	allocs := testing.AllocsPerRun(n-1, func() {

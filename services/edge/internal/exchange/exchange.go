@@ -89,6 +89,7 @@ type Mesh interface {
 	Groups
 	Ranks
 	Claims
+	Members
 	// Join says that a subscription of this loop wants filter (a topic or a filter with wildcards),
 	// and counts it. It is answered by Joined once every live router has the interest (500 ms at
 	// most). heads asks for the heads of the durable topics that match, read after that; more than
@@ -254,9 +255,10 @@ type Depth struct {
 // of every change from now on, with this walk. A later one for the filter begins anew; walk 0 ends
 // it. The member of a filter with wildcards is a connection with a subscription that names a topic
 // of a namespace with presence; of a filter that is a topic, one with any subscription that
-// matches.
+// matches, or, of a Named one, a client with one that names it.
 type WatchMembers struct {
 	Filter string
+	Named  bool
 	Walk   uint64
 }
 

@@ -26,7 +26,7 @@ import (
 // allowed. netpoll is not among them, for it takes locks and starts goroutines: loops call it where
 // there is no epoll.
 var onLoop = []string{
-	"admin", "claims", "delivery", "delivery/count", "delivery/counters", "delivery/lag", "delivery/native", "delivery/sendq", "delivery/state", "delivery/unacked", "delivery/wake", "departure", "frames", "gaps", "replay", "sessions", "starts", "wildcards", "groups/membership", "ranking/ranked", "presence", "permissions", "principals", "request", "walk", "loop", "mailbox", "cursor", "audit/eventring", "audit/report", "sys/poll", "sys/uring", "sys/wheel", "sys/slab", "tls/record",
+	"admin", "claims", "delivery", "delivery/count", "delivery/counters", "delivery/lag", "delivery/native", "delivery/roster", "delivery/sendq", "delivery/state", "delivery/unacked", "delivery/wake", "departure", "frames", "gaps", "replay", "sessions", "starts", "wildcards", "groups/membership", "ranking/ranked", "presence", "members", "permissions", "principals", "request", "walk", "loop", "mailbox", "cursor", "audit/eventring", "audit/report", "sys/poll", "sys/uring", "sys/wheel", "sys/slab", "tls/record",
 	"limits/admission", "limits/budget", "limits/kept", "limits/linkhealth", "limits/proxyproto",
 }
 

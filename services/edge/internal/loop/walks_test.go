@@ -41,7 +41,7 @@ func TestEveryWalkOnALoopHasItsBound(t *testing.T) {
 		bounds[name] = bound
 	}
 	found := map[string]bool{}
-	for _, name := range []string{"admin", "claims", "cursor", "delivery", "delivery/count", "delivery/counters", "delivery/lag", "delivery/native", "delivery/sendq", "delivery/state", "delivery/unacked", "delivery/wake", "audit/report", "departure", "frames", "gaps", "replay", "sessions", "starts", "wildcards", "groups/membership", "ranking/ranked", "presence", "permissions", "principals", "request", "walk", "limits/admission", "limits/kept", "limits/linkhealth", "limits/proxyproto", "sys/wheel"} {
+	for _, name := range []string{"admin", "claims", "cursor", "delivery", "delivery/count", "delivery/counters", "delivery/lag", "delivery/native", "delivery/roster", "delivery/sendq", "delivery/state", "delivery/unacked", "delivery/wake", "audit/report", "departure", "frames", "gaps", "replay", "sessions", "starts", "wildcards", "groups/membership", "ranking/ranked", "presence", "members", "permissions", "principals", "request", "walk", "limits/admission", "limits/kept", "limits/linkhealth", "limits/proxyproto", "sys/wheel"} {
 		for _, fn := range walksIn(t, path.Base(name), filepath.Join("..", name)) {
 			found[fn] = true
 		}

@@ -33,6 +33,17 @@ type Delivery interface {
 	// ConnectionID names an open connection to everybody, and Member fills in who it is.
 	ConnectionID(c exchange.Conn) uint64
 	Member(c exchange.Conn, m *members.Member)
+	// Client is whether a connection is a backend's; the rest is not looked at.
+	Client(slot uint32) (clientID, user string, backend, is bool)
+	// Tracks are how many places a topic has, of connections with a subscription that matches it;
+	// what takes the place of one that goes was behind it. TrackAt is the connection in one, and
+	// InGroups appends those with a group's subscription that names it.
+	Tracks(topic string) int
+	TrackAt(topic string, i int) exchange.Conn
+	InGroups(dst []exchange.Conn, topic string) []exchange.Conn
+	// Saying is what a connection says of itself in a topic, since when, in microseconds; 0: it has
+	// never said anything.
+	Saying(c exchange.Conn, topic string) (state []byte, since uint64)
 	// Subscribers visits each connection with a subscription that matches a topic once, a slice at
 	// a time, then calls done.
 	Subscribers(topic string, visit func(exchange.Conn), done func())
@@ -59,6 +70,7 @@ type Watch struct {
 	cfg     Config
 	topics  map[string]*filter // without wildcards
 	filters map[string]*filter // with
+	named   map[string]*filter // topics, whose members name them
 	wild    topic.Index[*filter]
 	found   []*filter
 	notes   walk.FIFO[note]
@@ -68,9 +80,10 @@ type Watch struct {
 
 // filter that is watched.
 type filter struct {
-	name string
-	wild bool
-	walk uint64 // 0: not watched any more
+	name  string
+	wild  bool
+	named bool
+	walk  uint64 // 0: not watched any more
 }
 
 // note is to look at a connection's place in a topic, or that it ended.
@@ -90,22 +103,24 @@ const (
 
 // New makes a watch of nothing.
 func New(cfg Config) *Watch {
-	return &Watch{cfg: cfg, topics: map[string]*filter{}, filters: map[string]*filter{}}
+	return &Watch{cfg: cfg, topics: map[string]*filter{}, filters: map[string]*filter{}, named: map[string]*filter{}}
 }
 
 // Watching is how many filters are watched.
-func (w *Watch) Watching() int { return len(w.topics) + len(w.filters) }
+func (w *Watch) Watching() int { return len(w.topics) + len(w.filters) + len(w.named) }
 
 // WatchMembers begins to watch a filter, begins anew, or ends that.
 func (w *Watch) WatchMembers(e exchange.WatchMembers) {
 	by, wild := w.topics, topic.IsFilter(e.Filter)
 	if wild {
 		by = w.filters
+	} else if e.Named {
+		by = w.named
 	}
 	f := by[e.Filter]
 	switch {
 	case e.Walk > 0 && f == nil:
-		f = &filter{name: e.Filter, wild: wild}
+		f = &filter{name: e.Filter, wild: wild, named: e.Named}
 		if by[e.Filter] = f; wild {
 			w.wild.Add(f.name, f)
 		}
@@ -122,6 +137,10 @@ func (w *Watch) WatchMembers(e exchange.WatchMembers) {
 		return
 	}
 	f.walk = e.Walk
+	if f.named {
+		w.cfg.Jobs.Push(&namedWalk{w: w, f: f, walk: f.walk})
+		return
+	}
 	w.cfg.Jobs.Push(&memberWalk{w: w, f: f, walk: f.walk})
 }
 
@@ -143,6 +162,9 @@ func (w *Watch) moved(c exchange.Conn, name string, wildcard bool) {
 		return
 	}
 	if f := w.topics[name]; f != nil {
+		w.note(note{f: f, c: c})
+	}
+	if f := w.named[name]; f != nil {
 		w.note(note{f: f, c: c})
 	}
 	if w.found = w.wild.Match(w.found[:0], name); len(w.found) == 0 {
@@ -207,9 +229,9 @@ func (w *Watch) look(n note) (members.Change, bool) {
 	if now, open := w.cfg.Delivery.OpenConn(n.c.Slot); n.f.walk == 0 || !open || now != n.c {
 		return members.Change{}, false // of a connection that ended that is told, too
 	}
-	c := members.Change{Kind: members.Left, Filter: n.f.name, Walk: n.f.walk}
+	c := members.Change{Kind: members.Left, Filter: n.f.name, Named: n.f.named, Walk: n.f.walk}
 	if since, is := w.isMember(n.c, n.f, n.topic); is {
-		c.Kind, c.Member = members.Joined, w.member(n.c, n.topic, since)
+		c.Kind, c.Member = members.Joined, w.memberOf(n.f, n.c, n.topic, since)
 	} else {
 		c.Member = &members.Member{Topic: n.topic, ConnectionId: w.cfg.Delivery.ConnectionID(n.c)}
 	}
@@ -221,10 +243,21 @@ func (w *Watch) Since(c exchange.Conn, name string) (since uint32, is bool) {
 	return w.isMember(c, &filter{name: name}, "")
 }
 
+// Names reports whether an open connection has a subscription that names a topic.
+func (w *Watch) Names(c exchange.Conn, name string) bool {
+	_, is := w.isMember(c, &filter{name: name, named: true}, "")
+	return is
+}
+
 // isMember reports whether an open connection is in a topic of a watched filter, and since when.
 func (w *Watch) isMember(c exchange.Conn, f *filter, name string) (since uint32, is bool) {
 	if f.wild && !w.cfg.Watched(name) {
 		return 0, false
+	}
+	if f.named {
+		if _, _, backend, _ := w.cfg.Delivery.Client(c.Slot); backend {
+			return 0, false
+		}
 	}
 	alone, shared := w.cfg.Delivery.Subscriptions(c)
 	w.cfg.Cost.Add(alone + shared)
@@ -246,10 +279,21 @@ func (f *filter) covers(s *Subscription, name string) bool {
 	switch {
 	case f.wild:
 		return s.Filter == name
+	case f.named:
+		return !s.Wildcard && s.Filter == f.name
 	case s.Wildcard:
 		return topic.Match(s.Filter, f.name)
 	}
 	return s.Filter == f.name
+}
+
+// memberOf tells of a connection that is a member of a filter.
+func (w *Watch) memberOf(f *filter, c exchange.Conn, name string, since uint32) *members.Member {
+	m := w.member(c, name, since)
+	if f.named {
+		m.State, m.StateAt = w.cfg.Delivery.Saying(c, f.name)
+	}
+	return m
 }
 
 // member tells of a connection.

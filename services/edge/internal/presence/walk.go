@@ -87,6 +87,62 @@ func (j *memberWalk) named(c exchange.Conn, s Subscription) {
 	}
 }
 
+// namedWalk tells of everybody who is a member of a topic by name. It goes over the topic's places
+// from the last to the first: what takes the place of one that goes was looked at, and what comes
+// was noted.
+type namedWalk struct {
+	w       *Watch
+	f       *filter
+	walk    uint64
+	begun   bool
+	left    int             // places
+	groups  []exchange.Conn // members of groups
+	changes []members.Change
+}
+
+// Step implements walk.Job.
+func (j *namedWalk) Step() bool {
+	if j.f.walk != j.walk {
+		return true // another has begun, or nobody wants to know
+	}
+	cfg := &j.w.cfg
+	if !j.begun {
+		j.begun, j.left, j.groups = true, cfg.Delivery.Tracks(j.f.name), cfg.Delivery.InGroups(nil, j.f.name)
+		cfg.Cost.Add(len(j.groups))
+	}
+	done := false
+	for range cfg.Cost.Slice(walkSlice) {
+		if j.left = min(j.left, cfg.Delivery.Tracks(j.f.name)); j.left > 0 {
+			j.left--
+			j.look(cfg.Delivery.TrackAt(j.f.name, j.left))
+		} else if n := len(j.groups); n > 0 {
+			j.look(j.groups[n-1])
+			j.groups = j.groups[:n-1]
+		} else {
+			done = true
+			j.changes = append(j.changes, members.Change{Kind: members.Walked, Filter: j.f.name, Named: true, Walk: j.walk})
+			break
+		}
+	}
+	if len(j.changes) > 0 {
+		cfg.Mesh.TellMembers(cfg.Loop, j.changes)
+		j.changes = nil
+	}
+	return done
+}
+
+// look tells of a connection, which may have ended. One with several places is told of again.
+func (j *namedWalk) look(c exchange.Conn) {
+	if now, open := j.w.cfg.Delivery.OpenConn(c.Slot); !open || now != c {
+		return
+	}
+	if since, is := j.w.isMember(c, j.f, ""); is {
+		j.changes = append(j.changes, members.Change{
+			Kind: members.Joined, Filter: j.f.name, Named: true, Walk: j.walk, Member: j.w.memberOf(j.f, c, "", since),
+		})
+	}
+}
+
 func (j *memberWalk) tell(c exchange.Conn, name string, since uint32) {
 	j.changes = append(j.changes, members.Change{Kind: members.Joined, Filter: j.f.name, Walk: j.walk, Member: j.w.member(c, name, since)})
 }

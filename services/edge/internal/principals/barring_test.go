@@ -23,6 +23,8 @@ type subscribers struct {
 
 func (s *subscribers) LoseClaims(exchange.Conn, string, func(string) bool) {}
 
+func (s *subscribers) Watches(exchange.Conn) int { return 0 }
+
 func (s *subscribers) Slots() uint32 { return uint32(len(s.filters)) }
 
 func (s *subscribers) Client(slot uint32) (string, string, bool, bool) {

@@ -71,6 +71,10 @@ type Delivery interface {
 	// one alone.
 	Subscriptions(c exchange.Conn) (alone, shared int)
 	EndIf(c exchange.Conn, shared bool, i int, denied func(id uint32, filter, group string) (why string)) (ended bool)
+	// Watches is of how many topics a connection is told who is there, and EndWatchIf is EndIf for
+	// one of them.
+	Watches(c exchange.Conn) int
+	EndWatchIf(c exchange.Conn, i int, denied func(id uint32, filter, group string) (why string)) (ended bool)
 }
 
 // Config of a Table.

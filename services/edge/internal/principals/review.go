@@ -18,6 +18,7 @@ type review struct {
 	c             exchange.Conn
 	look          look
 	alone, shared int // the next ones to look at; alone below 0: not begun
+	watches       int // of topics, likewise
 }
 
 func newReview(t *Table, c exchange.Conn, l look) *review {
@@ -39,9 +40,9 @@ func (j *review) Step() (done bool) {
 	}
 	alone, shared := d.Subscriptions(j.c)
 	if j.alone < 0 {
-		j.alone, j.shared = alone, shared
+		j.alone, j.shared, j.watches = alone, shared, d.Watches(j.c)
 	}
-	j.alone, j.shared = min(j.alone, alone), min(j.shared, shared)
+	j.alone, j.shared, j.watches = min(j.alone, alone), min(j.shared, shared), min(j.watches, d.Watches(j.c))
 	for range reviewSlice {
 		switch {
 		case t.cost.Items >= reviewLooks:
@@ -52,6 +53,11 @@ func (j *review) Step() (done bool) {
 		case j.shared > 0:
 			j.shared--
 			j.at(true, j.shared)
+		case j.watches > 0:
+			j.watches--
+			j.look(func(denied func(id uint32, filter, group string) string) bool {
+				return d.EndWatchIf(j.c, j.watches, denied)
+			})
 		default:
 			return true
 		}

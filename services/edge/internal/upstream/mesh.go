@@ -1,5 +1,5 @@
 // Package upstream is an edge's side of everything beyond its loops: it implements exchange.Mesh
-// but for Ranks and Claims, with NATS, the routers and the store behind it.
+// but for Ranks, Claims and Members, with NATS, the routers and the store behind it.
 package upstream
 
 import (
@@ -100,6 +100,9 @@ type Config struct {
 	Judging filters.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
+	// Rooms is told what routers tell of topics whose members clients watch; nil: nobody is. It must
+	// not block.
+	Rooms func(*meshv1.RoomFrame)
 	// Groups are the bounds of shared subscriptions.
 	Groups groups.Bounds
 	// AddressTopics are the topics that clients of one address may make by publishing in an hour,
@@ -193,6 +196,9 @@ func (m *Mesh) SetLoops(loops []exchange.Loop) {
 		Edge: m.cfg.ID, Request: m.cfg.Bus.Request, Routers: m.routers.current, Durable: m.cfg.Durable, AddressTopics: m.cfg.AddressTopics, UserTopics: m.cfg.UserTopics, Post: m.Post,
 	})
 }
+
+// Live are the routers that are alive, as far as is known. Any goroutine may ask.
+func (m *Mesh) Live() []routerlink.Live { return m.routers.current() }
 
 // LiveRouters are the ids of routers that are alive, as far as is known.
 func (m *Mesh) LiveRouters() (ids []string) {
@@ -404,6 +410,7 @@ var _ exchange.Mesh = struct {
 	*Mesh
 	exchange.Ranks
 	exchange.Claims
+	exchange.Members
 }{}
 
 // Publish hands a client's message to a router.

@@ -20,6 +20,7 @@ import (
 // filter that is a topic.
 const (
 	presenceFilters = 1024
+	presenceNamed   = 65_536 // topics whose members clients want to know
 	presenceWatches = 16_384
 	presenceMembers = 1_000_000
 	changesWaiting  = 1 << 20
@@ -45,7 +46,7 @@ type members struct {
 func (ms *members) serve(cfg *Config, loops int) {
 	ms.reporter = presence.NewReporter(presence.ReporterConfig{
 		ID: cfg.ID, Incarnation: cfg.Incarnation, Loops: loops,
-		MaxMembers: cmp.Or(cfg.PresenceMembers, presenceMembers), MaxFilters: presenceFilters, MaxWatches: presenceWatches,
+		MaxMembers: cmp.Or(cfg.PresenceMembers, presenceMembers), MaxFilters: presenceFilters, MaxWatches: presenceWatches, MaxNamed: presenceNamed,
 	})
 }
 
@@ -93,7 +94,8 @@ func (ms *members) step() (more bool) {
 	}
 	for ; n < len(t.changes) && cost < changesOfStep; n++ {
 		if cost++; t.changes[n].Kind == presence.Ended {
-			cost += ms.reporter.Stats().Filters / 8
+			n := ms.reporter.Stats()
+			cost += (n.Filters - n.Named) / 8
 		}
 	}
 	ms.reporter.Changes(t.loop, t.changes[:n])
@@ -128,7 +130,7 @@ func (m *Mesh) TellMembers(loop uint16, changes []presence.Change) { m.members.t
 func (m *Mesh) lease(l *meshv1.PresenceLease) {
 	bad := bus.CheckID(l.GetRouterId()) != nil
 	for _, w := range l.GetWatches() {
-		bad = bad || topic.CheckFilter(w.GetFilter()) != nil
+		bad = bad || topic.CheckFilter(w.GetFilter()) != nil || w.GetNamed() && topic.IsFilter(w.GetFilter())
 	}
 	if bad {
 		m.stats.BadFrames.Add(1)
@@ -155,7 +157,7 @@ func (m *Mesh) reportMembers() {
 	}
 	frames, commands := m.members.report(m.now)
 	for _, c := range commands {
-		m.Post(uint16(c.Loop), exchange.WatchMembers{Filter: c.Filter, Walk: c.Walk})
+		m.Post(uint16(c.Loop), exchange.WatchMembers{Filter: c.Filter, Named: c.Named, Walk: c.Walk})
 	}
 	for _, f := range frames {
 		m.publishTo(bus.RouterPresence(f.Router), f.Frame)

@@ -33,6 +33,12 @@ func (m *Mesh) request(data []byte, respond func([]byte) error) {
 		m.lease(lease)
 		return
 	}
+	if room := req.GetRoomFrame(); room != nil {
+		if m.cfg.Rooms != nil {
+			m.cfg.Rooms(room)
+		}
+		return
+	}
 	if m.stats.requests.Add(1) > requestsAtATime {
 		m.stats.requests.Add(-1)
 		m.stats.RefusedRequests.Add(1)

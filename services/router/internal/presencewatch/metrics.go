@@ -34,11 +34,11 @@ func newMetrics(reg prometheus.Registerer, w *Watches) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.asks, m.badFrames, m.ends,
-			gauge("filters", "Filters whose members are watched.", func() int { return len(w.byFilter) }),
-			gauge("watches", "Presence watches of callers.", func() int { return w.streams }),
+			gauge("filters", "Filters whose members are watched, topics that clients watch among them.", func() int { return len(w.byTopics) }),
+			gauge("watches", "Presence watches of backends.", func() int { return w.streams }),
 			gauge("members", "Members of the watched filters that this router keeps in memory.", func() int {
 				n := 0
-				for _, x := range w.byFilter {
+				for _, x := range w.byTopics {
 					n += x.follower.MemberCount()
 				}
 				return n

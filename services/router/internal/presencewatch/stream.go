@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/code"
+	"github.com/pushmesh/pushmesh/internal/presence"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -19,8 +20,9 @@ type Stream struct {
 	wake    chan struct{}
 
 	// Guarded by all.mu.
-	queue []*Change
-	err   *code.Error
+	queue  []*Change
+	events []presence.Event // instead, of a topic whose members name it
+	err    *code.Error
 }
 
 // Next waits for changes. All calls together return every change, in order; an error is the end.
@@ -44,6 +46,34 @@ func (s *Stream) Next(ctx context.Context) ([]*Change, error) {
 	}
 }
 
+// NextEvents is Next for a stream of OpenNamed.
+func (s *Stream) NextEvents(ctx context.Context) ([]presence.Event, error) {
+	for {
+		s.watches.mu.Lock()
+		events, err := s.events, s.err
+		s.events = nil
+		s.watches.mu.Unlock()
+		switch {
+		case err != nil:
+			return nil, err
+		case len(events) > 0:
+			return events, nil
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Silent is how many edges have not told of their members yet, not even late.
+func (s *Stream) Silent() int {
+	s.watches.mu.Lock()
+	defer s.watches.mu.Unlock()
+	return s.watch.follower.IncompleteSources()
+}
+
 // Close ends the stream.
 func (s *Stream) Close() {
 	w := s.watches
@@ -57,17 +87,31 @@ func (s *Stream) Close() {
 // queueChange queues a change. A stream whose queue is full ends: its caller learns that it does
 // not have everything, and may watch again. w.mu is held.
 func (w *Watches) queueChange(s *Stream, c *Change) {
-	if len(s.queue) >= w.cfg.MaxQueued {
-		w.endStream(s, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "the caller reads too slowly, and too many changes wait for it: watch again"))
-		return
+	if w.keepsUp(s, len(s.queue)) {
+		s.queue = append(s.queue, c)
+		s.signal()
 	}
-	s.queue = append(s.queue, c)
-	s.signal()
+}
+
+// queueEvent is queueChange of what edges report. w.mu is held.
+func (w *Watches) queueEvent(s *Stream, e presence.Event) {
+	if w.keepsUp(s, len(s.events)) {
+		s.events = append(s.events, e)
+		s.signal()
+	}
+}
+
+func (w *Watches) keepsUp(s *Stream, queued int) bool {
+	if queued < w.cfg.MaxQueued {
+		return true
+	}
+	w.endStream(s, code.Retry(wirev1.Code_CODE_SLOW_CONSUMER, time.Second, "the caller reads too slowly, and too many changes wait for it: watch again"))
+	return false
 }
 
 // endStream ends a stream with a reason. w.mu is held.
 func (w *Watches) endStream(s *Stream, why *code.Error) {
-	s.err, s.queue = why, nil
+	s.err, s.queue, s.events = why, nil, nil
 	delete(s.watch.streams, s)
 	w.metrics.countEnd(why.Code)
 	s.signal()

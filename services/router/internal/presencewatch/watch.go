@@ -13,7 +13,7 @@ import (
 // watch is one filter that is followed. Watches.mu guards it.
 type watch struct {
 	id        uint64
-	filter    string
+	topics    presence.Topics
 	follower  *presence.Follower
 	version   uint64
 	until     time.Time     // when the first snapshot is given, even if edges are missing
@@ -52,10 +52,30 @@ func (s *Snapshot) Take(n int) (members []*pushmeshv1.Member, last bool) {
 	return members, len(s.remaining) == 0
 }
 
-// Open begins a stream: the members now, and every change from there on. It waits for edges, for
-// firstWithin after their last report. The stream must be closed.
+// TakeMembers returns all that remain, as edges report them.
+func (s *Snapshot) TakeMembers() []*presence.Member {
+	all := make([]*presence.Member, len(s.remaining))
+	for i, h := range s.remaining {
+		all[i] = h.member
+	}
+	s.remaining = nil
+	return all
+}
+
+// Open begins a stream for a backend: the members now, and every change from there on. It waits for
+// edges, for firstWithin after their last report. The stream must be closed.
 func (w *Watches) Open(ctx context.Context, filter string) (*Snapshot, *Stream, error) {
-	x, err := w.join(time.Now(), filter)
+	return w.open(ctx, presence.Topics{Filter: filter})
+}
+
+// OpenNamed is Open for clients: the members of a topic that name it. Who opens such streams bounds
+// them.
+func (w *Watches) OpenNamed(ctx context.Context, topic string) (*Snapshot, *Stream, error) {
+	return w.open(ctx, presence.Topics{Filter: topic, Named: true})
+}
+
+func (w *Watches) open(ctx context.Context, topics presence.Topics) (*Snapshot, *Stream, error) {
+	x, err := w.join(time.Now(), topics)
 	w.sendLeases()
 	if err != nil {
 		w.metrics.countEnd(err.Code)
@@ -87,7 +107,7 @@ func (w *Watches) Open(ctx context.Context, filter string) (*Snapshot, *Stream, 
 }
 
 // join finds or makes the watch of a filter.
-func (w *Watches) join(now time.Time, filter string) (*watch, *code.Error) {
+func (w *Watches) join(now time.Time, topics presence.Topics) (*watch, *code.Error) {
 	if err := w.cfg.Edges.Check(); err != nil {
 		return nil, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Second, "this router does not know every edge: "+err.Error())
 	}
@@ -96,21 +116,23 @@ func (w *Watches) join(now time.Time, filter string) (*watch, *code.Error) {
 	if w.draining {
 		return nil, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping")
 	}
-	if err := w.allowed(filter); err != nil {
+	if err := w.allowed(topics); err != nil {
 		return nil, err
 	}
-	if w.streams >= w.cfg.MaxStreams {
-		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router is at its limit of presence watches")
+	if !topics.Named {
+		if w.streams >= w.cfg.MaxStreams {
+			return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "this router is at its limit of presence watches")
+		}
+		w.streams++
 	}
-	w.streams++
-	x := w.byFilter[filter]
+	x := w.byTopics[topics]
 	if x == nil {
 		w.ids++
 		x = &watch{
-			id: w.ids, filter: filter, follower: presence.NewFollower(w.ids, filter, w.cfg.MaxMembers, &w.asks),
+			id: w.ids, topics: topics, follower: presence.NewFollower(w.ids, topics, w.cfg.MaxMembers, &w.asks),
 			version: 1, until: now.Add(firstAtMost), started: make(chan struct{}), streams: map[*Stream]struct{}{},
 		}
-		w.byFilter[filter], w.byID[x.id] = x, x
+		w.byTopics[topics], w.byID[x.id] = x, x
 		w.follow(now, x, sources(w.cfg.Edges.Edges()))
 	}
 	x.users++
@@ -119,14 +141,16 @@ func (w *Watches) join(now time.Time, filter string) (*watch, *code.Error) {
 
 // leave ends one use of the watch; the last one ends the watch. w.mu is held.
 func (w *Watches) leave(x *watch) {
-	w.streams--
+	if !x.topics.Named {
+		w.streams--
+	}
 	if x.users--; x.users == 0 && x.err == nil {
 		w.forget(x)
 	}
 }
 
 func (w *Watches) forget(x *watch) {
-	delete(w.byFilter, x.filter)
+	delete(w.byTopics, x.topics)
 	delete(w.byID, x.id)
 	for _, s := range x.follower.FollowedSources() {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
@@ -161,6 +185,12 @@ func (w *Watches) pushChanges(now time.Time, x *watch) {
 		if len(x.streams) == 0 {
 			continue
 		}
+		if x.topics.Named {
+			for s := range x.streams {
+				w.queueEvent(s, e)
+			}
+			continue
+		}
 		change := &pushmeshv1.PresenceServiceWatchResponse_Change{Version: x.version, Member: x.member(e.Source, e.Member), Left: e.Left}
 		for s := range x.streams {
 			w.queueChange(s, change)
@@ -175,19 +205,23 @@ func (w *Watches) pushChanges(now time.Time, x *watch) {
 func (x *watch) member(from presence.Source, m *presence.Member) *pushmeshv1.Member {
 	t := m.GetTopic()
 	if t == "" {
-		t = x.filter
+		t = x.topics.Filter
 	}
 	return Public(t, from.ID, m)
 }
 
+// User of a member, in the form of the public API.
+func User(m *presence.Member) string {
+	if user := m.GetUser(); user != "" {
+		return user
+	}
+	return "client:" + m.GetClientId() // nobody has proved who they are
+}
+
 // Public is a member in the form of the public API.
 func Public(topic, edge string, m *presence.Member) *pushmeshv1.Member {
-	user := m.GetUser()
-	if user == "" { // nobody has proved who they are
-		user = "client:" + m.GetClientId()
-	}
 	return &pushmeshv1.Member{
-		Topic: topic, Edge: edge, ConnectionId: m.GetConnectionId(), ClientId: m.GetClientId(), User: user, Session: m.GetSession(),
+		Topic: topic, Edge: edge, ConnectionId: m.GetConnectionId(), ClientId: m.GetClientId(), User: User(m), Session: m.GetSession(),
 		ConnectedAt: uint64(m.GetConnectedAt()) * 1e6, SubscribedAt: uint64(m.GetSubscribedAt()) * 1e6,
 	}
 }

@@ -49,7 +49,9 @@ type Config struct {
 	Edges       Edges
 	Bus         *bus.Bus
 	Policies    *policy.Watch
-	// Streams at a time, members of one filter, and changes that wait for one stream.
+	// Rooms is told what edges ask of rooms; nil: nobody is. It must not block.
+	Rooms func(edge presence.Source, l *meshv1.RoomLease)
+	// Streams of backends at a time, members of one filter, and changes that wait for one stream.
 	MaxStreams, MaxMembers, MaxQueued int
 	Registry                          prometheus.Registerer
 }
@@ -63,9 +65,9 @@ type Watches struct {
 	unsubscribe func()
 
 	mu       sync.Mutex
-	byFilter map[string]*watch
+	byTopics map[presence.Topics]*watch
 	byID     map[uint64]*watch
-	streams  int
+	streams  int // of backends
 	ids      uint64
 	asks     uint64
 	draining bool
@@ -81,7 +83,7 @@ type lease struct {
 
 // New makes a Watches without watches.
 func New(cfg Config) *Watches {
-	w := &Watches{cfg: cfg, byFilter: map[string]*watch{}, byID: map[uint64]*watch{}}
+	w := &Watches{cfg: cfg, byTopics: map[presence.Topics]*watch{}, byID: map[uint64]*watch{}}
 	w.metrics = newMetrics(cfg.Registry, w)
 	return w
 }
@@ -111,7 +113,7 @@ func (w *Watches) Stop(ctx context.Context) error {
 func (w *Watches) Drain() {
 	w.mu.Lock()
 	w.draining = true
-	for _, x := range w.byFilter {
+	for _, x := range w.byTopics {
 		w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping"))
 	}
 	w.mu.Unlock()
@@ -122,9 +124,9 @@ func (w *Watches) run(ctx context.Context) { lifecycle.Every(ctx, tickEvery, w.t
 
 func (w *Watches) tick(now time.Time) {
 	w.mu.Lock()
-	if len(w.byFilter) > 0 {
+	if len(w.byTopics) > 0 {
 		known := sources(w.cfg.Edges.Edges())
-		for _, x := range w.byFilter {
+		for _, x := range w.byTopics {
 			w.follow(now, x, known)
 		}
 	}
@@ -135,8 +137,8 @@ func (w *Watches) tick(now time.Time) {
 // follow updates one watch: the edges that it follows, its leases, and its streams. w.mu is held.
 func (w *Watches) follow(now time.Time, x *watch, known map[presence.Source]bool) {
 	wanted := known
-	if !topic.IsFilter(x.filter) {
-		wanted = sources(w.cfg.Edges.Interested(nil, x.filter))
+	if f := x.topics.Filter; !topic.IsFilter(f) {
+		wanted = sources(w.cfg.Edges.Interested(nil, f))
 	}
 	for _, s := range x.follower.Sources(now, known, wanted) {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
@@ -172,6 +174,9 @@ func (w *Watches) receive(data []byte) {
 		return
 	}
 	from, now := presence.Source{ID: frame.GetEdgeId(), Incarnation: frame.GetEdgeIncarnation()}, time.Now()
+	if l := frame.GetRoomLease(); l != nil && w.cfg.Rooms != nil {
+		w.cfg.Rooms(from, l)
+	}
 	w.mu.Lock()
 	for _, r := range frame.GetReports() {
 		if x := w.byID[r.GetWatch()]; x != nil {
@@ -188,15 +193,15 @@ func (w *Watches) receive(data []byte) {
 func (w *Watches) askEveryEdge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, x := range w.byFilter {
+	for _, x := range w.byTopics {
 		x.follower.AskAll()
 	}
 }
 
 func (w *Watches) policiesChanged() {
 	w.mu.Lock()
-	for _, x := range w.byFilter {
-		if err := w.allowed(x.filter); err != nil {
+	for _, x := range w.byTopics {
+		if err := w.allowed(x.topics); err != nil {
 			w.endWatch(x, err)
 		}
 	}
@@ -204,10 +209,15 @@ func (w *Watches) policiesChanged() {
 	w.sendLeases()
 }
 
-func (w *Watches) allowed(filter string) *code.Error {
-	table := w.cfg.Policies.Table()
+// allowed is nil where policies let the members of topics be watched: by backends, or, where they
+// are named, for clients.
+func (w *Watches) allowed(topics presence.Topics) *code.Error {
+	table, filter := w.cfg.Policies.Table(), topics.Filter
 	if why := table.Refuses(filter); why != nil {
 		return why
+	}
+	if topics.Named {
+		return table.HidesMembers(filter)
 	}
 	if table.AnyPresence(filter) {
 		return nil

@@ -38,28 +38,30 @@ type namespacePut struct{ policyFlags }
 
 // policyFlags are a policy. Their names are those of pushmesh.v1.Policy's fields.
 type policyFlags struct {
-	Prefix           string        `arg:"" help:"Topic prefix, like orders or tenant/7."`
-	Durable          bool          `help:"Store messages in a log."`
-	Retention        time.Duration `placeholder:"D" help:"How long messages stay in the log (24h; at most 8784h)."`
-	AckTimeout       time.Duration `placeholder:"D" help:"Send a message again that is not ACKed within this time (2s)."`
-	MaxRedeliveries  *uint32       `placeholder:"N" help:"How often a message is sent again on one connection (2)."`
-	MaxAttempts      uint32        `placeholder:"N" help:"Attempts on all connections together before a message becomes a dead letter (16)."`
-	DeadLetterTopic  string        `placeholder:"TOPIC" help:"Topic to which dead letters are published ($$dead/PREFIX)."`
-	Overflow         string        `enum:"default,drop-oldest,conflate,disconnect" default:"default" help:"What happens when a subscriber's queue is full: default, drop-oldest, conflate or disconnect."`
-	Presence         bool          `help:"Keep presence of its topics (see pushmesh presence)."`
-	MaxPayload       uint32        `placeholder:"BYTES" help:"Largest payload, in bytes (262144)."`
-	ProducerRate     uint32        `placeholder:"N" help:"Messages a second from one producer (the router's setting)."`
-	ProducerInFlight uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
-	ClientPublish    bool          `help:"Let clients publish over their connections."`
-	ClientSubscribe  string        `enum:"granted,none" default:"granted" help:"Which clients may subscribe: granted (those with the grant, and everybody at an edge with --open) or none. Backends always may."`
-	ClientHistory    string        `enum:"granted,none" default:"granted" help:"Which clients may read older messages: granted (those that may subscribe) or none (only start LIVE, no session, no group)."`
-	Keep             string        `enum:"retention,last" default:"retention" help:"What stays beyond the retention: retention (nothing) or last (each topic's newest message, until one without a payload deletes it)."`
-	MaxKept          uint32        `placeholder:"N" help:"Most topics that keep a message, with --keep last (1000000)."`
-	DedupeWindow     time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
-	DeliveredEvents  bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
-	Rank             string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
-	Claims           string        `type:"existingfile" placeholder:"FILE" help:"Claim policy: a ClaimPolicy as JSON; {} has the defaults."`
-	Force            bool          `help:"Allow a durable namespace to become ephemeral, which stops storing its messages, or --keep last to end, which deletes what its topics keep."`
+	Prefix                string        `arg:"" help:"Topic prefix, like orders or tenant/7."`
+	Durable               bool          `help:"Store messages in a log."`
+	Retention             time.Duration `placeholder:"D" help:"How long messages stay in the log (24h; at most 8784h)."`
+	AckTimeout            time.Duration `placeholder:"D" help:"Send a message again that is not ACKed within this time (2s)."`
+	MaxRedeliveries       *uint32       `placeholder:"N" help:"How often a message is sent again on one connection (2)."`
+	MaxAttempts           uint32        `placeholder:"N" help:"Attempts on all connections together before a message becomes a dead letter (16)."`
+	DeadLetterTopic       string        `placeholder:"TOPIC" help:"Topic to which dead letters are published ($$dead/PREFIX)."`
+	Overflow              string        `enum:"default,drop-oldest,conflate,disconnect" default:"default" help:"What happens when a subscriber's queue is full: default, drop-oldest, conflate or disconnect."`
+	Presence              bool          `help:"Keep presence of its topics (see pushmesh presence)."`
+	MaxPayload            uint32        `placeholder:"BYTES" help:"Largest payload, in bytes (262144)."`
+	ProducerRate          uint32        `placeholder:"N" help:"Messages a second from one producer (the router's setting)."`
+	ProducerInFlight      uint32        `placeholder:"N" help:"Unanswered messages of one producer (the router's setting)."`
+	ClientPublish         bool          `help:"Let clients publish over their connections."`
+	ClientSubscribe       string        `enum:"granted,none" default:"granted" help:"Which clients may subscribe: granted (those with the grant, and everybody at an edge with --open) or none. Backends always may."`
+	ClientHistory         string        `enum:"granted,none" default:"granted" help:"Which clients may read older messages: granted (those that may subscribe) or none (only start LIVE, no session, no group)."`
+	ClientPresence        string        `enum:"off,counts,members" default:"off" help:"What clients see of who is in a topic: off, counts (how many users) or members (which users, and what they say of themselves)."`
+	ClientPresenceMembers uint32        `placeholder:"N" help:"Most users of a topic that clients see by name; with more of them they see counts (200; at most 500)."`
+	Keep                  string        `enum:"retention,last" default:"retention" help:"What stays beyond the retention: retention (nothing) or last (each topic's newest message, until one without a payload deletes it)."`
+	MaxKept               uint32        `placeholder:"N" help:"Most topics that keep a message, with --keep last (1000000)."`
+	DedupeWindow          time.Duration `placeholder:"D" help:"How long dedupe keys are remembered (2m; at most 24h)."`
+	DeliveredEvents       bool          `help:"Publish an event ($events/delivered/…) for each ACK of a durable message, while somebody subscribes to such events."`
+	Rank                  string        `type:"existingfile" placeholder:"FILE" help:"Rank policy: a RankPolicy as JSON."`
+	Claims                string        `type:"existingfile" placeholder:"FILE" help:"Claim policy: a ClaimPolicy as JSON; {} has the defaults."`
+	Force                 bool          `help:"Allow a durable namespace to become ephemeral, which stops storing its messages, or --keep last to end, which deletes what its topics keep."`
 	cmdline.RouterFlag
 	cmdline.FormatFlag
 }
@@ -70,6 +72,7 @@ func (c *policyFlags) policy() (*pushmeshv1.Policy, error) {
 		MaxAttempts: c.MaxAttempts, DeadLetterTopic: c.DeadLetterTopic, Overflow: overflows[c.Overflow], Presence: c.Presence,
 		MaxPayload: c.MaxPayload, ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight, ClientPublish: c.ClientPublish,
 		ClientSubscribe: subscribers[c.ClientSubscribe], ClientHistory: readers[c.ClientHistory],
+		ClientPresence: presences[c.ClientPresence], ClientPresenceMembers: c.ClientPresenceMembers,
 		DedupeWindow: cmdline.Duration(c.DedupeWindow), DeliveredEvents: c.DeliveredEvents,
 		Keep: keeps[c.Keep], MaxKept: c.MaxKept,
 	}
@@ -108,6 +111,22 @@ var readers = map[string]pushmeshv1.ClientHistory{
 var keeps = map[string]pushmeshv1.Keep{
 	"retention": pushmeshv1.Keep_KEEP_RETENTION_UNSPECIFIED,
 	last:        pushmeshv1.Keep_KEEP_LAST,
+}
+
+var presences = map[string]pushmeshv1.ClientPresence{
+	"off":     pushmeshv1.ClientPresence_CLIENT_PRESENCE_OFF_UNSPECIFIED,
+	"counts":  pushmeshv1.ClientPresence_CLIENT_PRESENCE_COUNTS,
+	"members": pushmeshv1.ClientPresence_CLIENT_PRESENCE_MEMBERS,
+}
+
+// presenceName is how --client-presence names it.
+func presenceName(p pushmeshv1.ClientPresence) string {
+	for name, one := range presences {
+		if one == p {
+			return name
+		}
+	}
+	return p.String()
 }
 
 func (namespacePut) Help() string {

@@ -13,27 +13,29 @@ import (
 
 // Namespace is a namespace as JSON prints it; what is left out has its default.
 type Namespace struct {
-	Prefix           string  `json:"prefix"`
-	Version          uint64  `json:"version"`
-	Builtin          bool    `json:"builtin,omitempty"`
-	Durable          bool    `json:"durable"`
-	Retention        string  `json:"retention,omitempty"`
-	AckTimeout       string  `json:"ack_timeout,omitempty"`
-	MaxRedeliveries  *uint32 `json:"max_redeliveries,omitempty"`
-	MaxAttempts      uint32  `json:"max_attempts,omitempty"`
-	DeadLetterTopic  string  `json:"dead_letter_topic,omitempty"`
-	Overflow         string  `json:"overflow"`
-	Presence         bool    `json:"presence,omitempty"`
-	MaxPayload       uint32  `json:"max_payload,omitempty"`
-	ProducerRate     uint32  `json:"producer_rate,omitempty"`
-	ProducerInFlight uint32  `json:"producer_in_flight,omitempty"`
-	ClientPublish    bool    `json:"client_publish,omitempty"`
-	ClientSubscribe  string  `json:"client_subscribe,omitempty"`
-	ClientHistory    string  `json:"client_history,omitempty"`
-	Keep             string  `json:"keep,omitempty"`
-	MaxKept          uint32  `json:"max_kept,omitempty"`
-	DedupeWindow     string  `json:"dedupe_window,omitempty"`
-	DeliveredEvents  bool    `json:"delivered_events,omitempty"`
+	Prefix                string  `json:"prefix"`
+	Version               uint64  `json:"version"`
+	Builtin               bool    `json:"builtin,omitempty"`
+	Durable               bool    `json:"durable"`
+	Retention             string  `json:"retention,omitempty"`
+	AckTimeout            string  `json:"ack_timeout,omitempty"`
+	MaxRedeliveries       *uint32 `json:"max_redeliveries,omitempty"`
+	MaxAttempts           uint32  `json:"max_attempts,omitempty"`
+	DeadLetterTopic       string  `json:"dead_letter_topic,omitempty"`
+	Overflow              string  `json:"overflow"`
+	Presence              bool    `json:"presence,omitempty"`
+	MaxPayload            uint32  `json:"max_payload,omitempty"`
+	ProducerRate          uint32  `json:"producer_rate,omitempty"`
+	ProducerInFlight      uint32  `json:"producer_in_flight,omitempty"`
+	ClientPublish         bool    `json:"client_publish,omitempty"`
+	ClientSubscribe       string  `json:"client_subscribe,omitempty"`
+	ClientHistory         string  `json:"client_history,omitempty"`
+	ClientPresence        string  `json:"client_presence,omitempty"`
+	ClientPresenceMembers uint32  `json:"client_presence_members,omitempty"`
+	Keep                  string  `json:"keep,omitempty"`
+	MaxKept               uint32  `json:"max_kept,omitempty"`
+	DedupeWindow          string  `json:"dedupe_window,omitempty"`
+	DeliveredEvents       bool    `json:"delivered_events,omitempty"`
 	// Rank is a RankPolicy.
 	Rank json.RawMessage `json:"rank,omitempty"`
 	// Claims is a ClaimPolicy.
@@ -48,7 +50,7 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 		MaxAttempts: p.GetMaxAttempts(), DeadLetterTopic: p.GetDeadLetterTopic(), Presence: p.GetPresence(),
 		MaxPayload: p.GetMaxPayload(), ProducerRate: p.GetProducerRate(), ProducerInFlight: p.GetProducerInFlight(),
 		ClientPublish: p.GetClientPublish(), DedupeWindow: showDuration(p.GetDedupeWindow().AsDuration()),
-		DeliveredEvents: p.GetDeliveredEvents(), MaxKept: p.GetMaxKept(),
+		DeliveredEvents: p.GetDeliveredEvents(), MaxKept: p.GetMaxKept(), ClientPresenceMembers: p.GetClientPresenceMembers(),
 		Overflow: overflowName(p.GetOverflow()),
 	}
 	if p != nil && p.MaxRedeliveries != nil {
@@ -59,6 +61,9 @@ func shownPolicy(n *pushmeshv1.Namespace) Namespace {
 	}
 	if p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_NONE {
 		s.ClientHistory = none
+	}
+	if c := p.GetClientPresence(); c != pushmeshv1.ClientPresence_CLIENT_PRESENCE_OFF_UNSPECIFIED {
+		s.ClientPresence = presenceName(c)
 	}
 	if p.GetKeep() == pushmeshv1.Keep_KEEP_LAST {
 		s.Keep = last

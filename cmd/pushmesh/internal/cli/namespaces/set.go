@@ -119,6 +119,8 @@ func shownField(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
 		return m.Get(f).String()
 	case !m.Has(f):
 		return "default"
+	case f.Name() == "client_presence":
+		return presenceName(pushmeshv1.ClientPresence(m.Get(f).Enum()))
 	case f.Kind() == protoreflect.EnumKind:
 		switch f.Name() { // what is the only one beside the default
 		case "overflow":

@@ -32,6 +32,7 @@ type Command struct {
 	Group    string   `placeholder:"NAME" help:"Share the messages with the other members of this group: each message goes to one member."`
 	GroupKey string   `name:"group-key" placeholder:"topic|header:NAME" help:"In a group, messages of one topic, or with one value of a header, go to the same member."`
 	Where    string   `placeholder:"EXPR" help:"Only messages for which this CEL expression is true; it may use headers, features, priority, topic, from and a JSON payload."`
+	Presence bool     `help:"Print who is in the topics too, by user, and who comes and goes (see pushmesh namespace set --client-presence)."`
 	rankedFlags
 	Count     uint64        `placeholder:"N" help:"End after N messages."`
 	Timeout   time.Duration `placeholder:"D" help:"End after this time; exit code 3 if --count was not reached."`
@@ -58,6 +59,7 @@ the payload: - if the message needs none, "unranked" if it could not be ranked. 
   pushmesh sub 'user/ann/#' --session phone --client-id ann-1 --ack
   pushmesh sub news/all --rank-top-k 10 --profile sport=1,politics=0.2
   pushmesh sub 'user/ann/#' --token-file ann.jwt --tls
+  pushmesh sub room/7/chat --presence
   pushmesh sub '$events/#' --grpc
 
 Edges take the token of --token-file, and routers (--grpc) that of --router-token-file.`
@@ -156,6 +158,9 @@ func position(from string) (epoch, seq uint64, err error) {
 // Run subscribes until the count, the timeout or a signal.
 func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	opts, err := c.options()
+	if err == nil {
+		err = c.checkPresence()
+	}
 	if err != nil {
 		return err
 	}
@@ -208,7 +213,7 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 }
 
 func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *printer, opts []pushmesh.Option) error {
-	lost := make(chan error, len(c.Filters))
+	lost := make(chan error, 2*len(c.Filters))
 	for _, filter := range c.Filters {
 		one, err := sub.Start(filter, p.handle, opts...)
 		if err != nil {
@@ -223,6 +228,9 @@ func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *print
 				lost <- fmt.Errorf("subscription to %s: %w", filter, err)
 			}
 		}()
+	}
+	if err := c.watchPresence(ctx, sub, p, lost); err != nil {
+		return err
 	}
 	p.tell("subscribed to %s", strings.Join(c.Filters, " "))
 	select {

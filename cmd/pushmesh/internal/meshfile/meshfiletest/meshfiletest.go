@@ -85,7 +85,10 @@ func policy(t *rapid.T) *pushmeshv1.Policy {
 		DedupeWindow:     duration("dedupe_window", time.Second, 24*time.Hour),
 		ClientSubscribe:  pushmeshv1.ClientSubscribe(rapid.Int32Range(0, 1).Draw(t, "client_subscribe")),
 		ClientHistory:    pushmeshv1.ClientHistory(rapid.Int32Range(0, 1).Draw(t, "client_history")),
-		DeliveredEvents:  rapid.Bool().Draw(t, "delivered_events"),
+		ClientPresence:   pushmeshv1.ClientPresence(rapid.Int32Range(0, 2).Draw(t, "client_presence")),
+
+		ClientPresenceMembers: number("client_presence_members", 500),
+		DeliveredEvents:       rapid.Bool().Draw(t, "delivered_events"),
 	}
 	if p.GetDurable() && p.GetClientHistory() == pushmeshv1.ClientHistory_CLIENT_HISTORY_GRANTED_UNSPECIFIED && rapid.Bool().Draw(t, "keeps") {
 		p.Keep, p.MaxKept = pushmeshv1.Keep_KEEP_LAST, number("max_kept", 1000)

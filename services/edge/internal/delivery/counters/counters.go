@@ -5,6 +5,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/edge/internal/claims"
 	"github.com/pushmesh/pushmesh/services/edge/internal/limits/linkhealth"
+	"github.com/pushmesh/pushmesh/services/edge/internal/members"
 	"github.com/pushmesh/pushmesh/services/edge/internal/permissions"
 	"github.com/pushmesh/pushmesh/services/edge/internal/principals"
 )
@@ -59,6 +60,8 @@ type Stats struct {
 	linkhealth.Stats
 
 	Claims claims.Stats
+	// Members of topics, as clients watch them.
+	Members members.Stats
 	Users
 
 	Unranked ByCode // messages that were to be ranked and were not, by why

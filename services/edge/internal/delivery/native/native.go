@@ -34,6 +34,8 @@ type Delivery interface {
 	Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe)
 	Publish(c *state.Conn, m *wirev1.Publish)
 	Claim(c *state.Conn, m *wirev1.Claim)
+	Watch(c *state.Conn, m *wirev1.Watch)
+	State(c *state.Conn, m *wirev1.State)
 	Refresh(c *state.Conn, m *wirev1.RefreshToken)
 	Ping(c *state.Conn, sentAt uint64, lastRTT uint32)
 	Connection
@@ -166,6 +168,10 @@ func (x *Codec) frame(c *state.Conn, t wirev1.FrameType, body []byte) (done bool
 		ok = decode(c, body, x.Delivery.Claim)
 	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
 		ok = decode(c, body, x.Delivery.Refresh)
+	case wirev1.FrameType_FRAME_TYPE_WATCH:
+		ok = decode(c, body, x.Delivery.Watch)
+	case wirev1.FrameType_FRAME_TYPE_STATE:
+		ok = decode(c, body, x.Delivery.State)
 	case wirev1.FrameType_FRAME_TYPE_PONG: // it came, and that is all that was asked for
 	case wirev1.FrameType_FRAME_TYPE_HELLO:
 		x.Delivery.Fail(c, wirev1.Code_CODE_BAD_FRAME, "a second Hello")

@@ -47,11 +47,14 @@ type Mesh struct {
 	// GroupErr refuses members of groups.
 	GroupErr error
 	// Told of members of filters that are watched.
-	Told    []presence.Change
-	members []*Member
-	settled []exchange.GroupSettled
-	ranks   ranks
-	Claims  Claims
+	Told []presence.Change
+	// Follows of topics whose members clients watch, and Unfollows of those.
+	Follows   []Follow
+	Unfollows []string
+	members   []*Member
+	settled   []exchange.GroupSettled
+	ranks     ranks
+	Claims    Claims
 }
 
 // Log of one durable topic.
@@ -113,6 +116,26 @@ func (m *Mesh) TellMembers(_ uint16, changes []presence.Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.Told = append(m.Told, changes...)
+}
+
+// Follow is what a loop asked about the members of a topic.
+type Follow struct {
+	Conn  exchange.Conn
+	Topic string
+}
+
+// Follow implements exchange.Members.
+func (m *Mesh) Follow(conn exchange.Conn, topic string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Follows = append(m.Follows, Follow{conn, topic})
+}
+
+// Unfollow implements exchange.Members.
+func (m *Mesh) Unfollow(_ uint16, topic string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Unfollows = append(m.Unfollows, topic)
 }
 
 func (m *Mesh) log(name string) *Log {

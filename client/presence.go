@@ -1,0 +1,395 @@
+package pushmesh
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// PresenceMember is a user in a topic, however many connections it has there.
+type PresenceMember struct {
+	// User of its token; without one "client:" and its ClientID.
+	User string
+	// State that it says of itself (SetState), of its connections the newest.
+	State []byte
+}
+
+// PresenceChange is what is different in a topic from what was told before.
+type PresenceChange struct {
+	Topic string
+	// All: Joined is everybody, and what was told before holds no more.
+	All bool
+	// Joined are users that have come, Changed those that say something else of themselves.
+	Joined, Changed []PresenceMember
+	// Left are users that have gone.
+	Left []string
+	// Count is how many users there are.
+	Count int
+	// CountsOnly: users are not named, because there are too many, or the namespace does not show
+	// them. Once they are again, a change has All.
+	CountsOnly bool
+}
+
+// PresenceWatch tells who is in a topic. It outlives connections.
+type PresenceWatch struct {
+	s        *Subscriber
+	topic    string
+	f        func(PresenceChange)
+	answered latch // opened at the first answer, or at the end
+	ended    latch
+
+	// Guarded by Subscriber.mu.
+	id         uint32 // of the request on this connection; 0: none
+	known      bool   // something was told
+	members    map[string][]byte
+	count      int
+	countsOnly bool
+	err        error
+}
+
+// WatchPresence has f told who is in a topic, and of whoever comes and goes. The first change names
+// all. After a reconnect f is told what is different since. f must not block. It needs a mesh whose
+// namespace lets clients see who is in its topics, and a client that may subscribe to the topic; it
+// need not have. There is one watch of a topic.
+func (s *Subscriber) WatchPresence(ctx context.Context, topic string, f func(PresenceChange)) (*PresenceWatch, error) {
+	if f == nil {
+		return nil, errors.New("pushmesh: WatchPresence needs a function to call: it is nil")
+	}
+	w := &PresenceWatch{s: s, topic: topic, f: f, answered: make(latch), ended: make(latch), members: map[string][]byte{}}
+	s.mu.Lock()
+	switch {
+	case s.closing || s.err != nil:
+		defer s.unlock()
+		return nil, s.endError()
+	case s.presence[topic] != nil:
+		defer s.unlock()
+		return nil, &Error{Code: wirev1.Code_CODE_ALREADY_EXISTS, Message: "this Subscriber watches the topic already"}
+	}
+	s.presence[topic] = w
+	l := s.link
+	if l != nil {
+		w.ask(l)
+	}
+	s.unlock()
+	if l != nil {
+		_ = l.Flush() // a failed write closes the connection; the reader reports it
+	}
+	select {
+	case <-w.answered:
+	case <-ctx.Done():
+		w.Stop()
+		return nil, waited(ctx, "not watched", s.faultOf())
+	}
+	return w, w.Err()
+}
+
+// Members that are there, in the order of their users, as told last; none where CountsOnly was told.
+func (w *PresenceWatch) Members() []PresenceMember {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.sorted()
+}
+
+// Count is how many users there are, as told last.
+func (w *PresenceWatch) Count() int {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.count
+}
+
+// Done is closed once nothing more is told.
+func (w *PresenceWatch) Done() <-chan struct{} { return w.ended }
+
+// Err says why the watch ended; nil while it goes on and after Stop.
+func (w *PresenceWatch) Err() error {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.err
+}
+
+// Stop ends the watch.
+func (w *PresenceWatch) Stop() {
+	s := w.s
+	s.mu.Lock()
+	l := s.link
+	if !w.ended.isOpen() && l != nil && w.id != 0 {
+		_ = l.Put(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: w.id})
+	}
+	w.end(nil)
+	s.unlock()
+	if l != nil {
+		_ = l.Flush()
+	}
+}
+
+// stateAsk is a State that is not answered.
+type stateAsk struct {
+	topic string
+	done  chan error
+}
+
+// SetState says what others see of this client in a topic, 1 KiB at most; nothing: they see nothing.
+// It holds on later connections, too, until it is set again. Several clients of one user are one
+// member: what was said last counts.
+func (s *Subscriber) SetState(ctx context.Context, topic string, state []byte) error {
+	s.mu.Lock()
+	if s.closing || s.err != nil {
+		defer s.unlock()
+		return s.endError()
+	}
+	s.states[topic] = bytes.Clone(state)
+	done := make(chan error, 1)
+	l := s.link
+	if l != nil {
+		s.putState(l, topic, done)
+	}
+	s.unlock()
+	if l == nil {
+		return nil // it is said once there is a connection
+	}
+	_ = l.Flush()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return waited(ctx, "not said", s.faultOf())
+	}
+}
+
+// What follows is called with Subscriber.mu held, but for the reader's.
+
+func (s *Subscriber) putState(l *link.Conn, topic string, done chan error) {
+	if !offers(l) {
+		stateDone(done, &Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
+		return
+	}
+	id := s.nextID()
+	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: s.states[topic]}); bad != nil {
+		stateDone(done, unsent(bad))
+		return
+	}
+	s.stateAsks[id] = &stateAsk{topic: topic, done: done}
+}
+
+// stateDone gives whoever waits, if anybody does, its answer.
+func stateDone(done chan error, err error) {
+	if done != nil {
+		done <- err
+	}
+}
+
+// offers reports whether an edge knows presence. An older one would end the connection.
+func offers(l *link.Conn) bool { return slices.Contains(l.Welcome().GetFeatures(), "presence") }
+
+// stateAnswered is false where no State has the id. What is refused for now is said again.
+func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
+	a := s.stateAsks[id]
+	if a == nil {
+		return false
+	}
+	delete(s.stateAsks, id)
+	switch {
+	case err == nil:
+		if len(s.states[a.topic]) == 0 {
+			delete(s.states, a.topic)
+		}
+		stateDone(a.done, nil)
+	case !err.Retryable():
+		delete(s.states, a.topic)
+		stateDone(a.done, err)
+	default:
+		time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
+			s.mu.Lock()
+			l := s.link
+			if _, said := s.states[a.topic]; said && l != nil {
+				s.putState(l, a.topic, a.done)
+			} else {
+				stateDone(a.done, nil) // it is said on the next connection, or was said again
+			}
+			s.unlock()
+			if l != nil {
+				_ = l.Flush()
+			}
+		})
+	}
+	return true
+}
+
+// presenceConnected says and asks everything again on a new connection.
+func (s *Subscriber) presenceConnected(l *link.Conn) {
+	for topic := range s.states {
+		s.putState(l, topic, nil)
+	}
+	for _, w := range s.presence {
+		w.ask(l)
+	}
+}
+
+// presenceBroken notes what the connection took with it.
+func (s *Subscriber) presenceBroken() {
+	for id, a := range s.stateAsks {
+		delete(s.stateAsks, id)
+		stateDone(a.done, nil) // it is said on the next one
+	}
+	for _, w := range s.presence {
+		w.id = 0
+	}
+}
+
+// endPresence is for a subscriber that ends.
+func (s *Subscriber) endPresence(err error) {
+	for _, w := range s.presence {
+		w.end(err)
+	}
+	for id, a := range s.stateAsks {
+		delete(s.stateAsks, id)
+		stateDone(a.done, err)
+	}
+}
+
+func (s *Subscriber) presenceByID(id uint32) *PresenceWatch {
+	for _, w := range s.presence {
+		if w.id == id {
+			return w
+		}
+	}
+	return nil
+}
+
+// presenceRefused is false where no watch has the id.
+func (s *Subscriber) presenceRefused(id uint32, err *Error) bool {
+	w := s.presenceByID(id)
+	if w == nil {
+		return false
+	}
+	if w.id = 0; !err.Retryable() {
+		w.end(err)
+		return true
+	}
+	time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
+		s.mu.Lock()
+		l := s.link
+		if l != nil && w.id == 0 && !w.ended.isOpen() {
+			w.ask(l)
+		}
+		s.unlock()
+		if l != nil {
+			_ = l.Flush()
+		}
+	})
+	return true
+}
+
+func (w *PresenceWatch) ask(l *link.Conn) {
+	switch {
+	case offers(l):
+		id := w.s.nextID()
+		if bad := l.Put(wirev1.FrameType_FRAME_TYPE_WATCH, &wirev1.Watch{Id: id, Topic: w.topic}); bad != nil {
+			w.end(unsent(bad))
+			return
+		}
+		w.id = id
+	case !w.known:
+		w.end(&Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
+	}
+}
+
+func (w *PresenceWatch) end(err error) {
+	if w.ended.isOpen() {
+		return
+	}
+	w.err = err
+	w.ended.open()
+	w.answered.open()
+	delete(w.s.presence, w.topic)
+}
+
+func (w *PresenceWatch) sorted() []PresenceMember {
+	all := make([]PresenceMember, 0, len(w.members))
+	for user, state := range w.members {
+		all = append(all, PresenceMember{user, state})
+	}
+	slices.SortFunc(all, func(a, b PresenceMember) int { return cmp.Compare(a.User, b.User) })
+	return all
+}
+
+// presence takes what the edge tells of a topic.
+func (r *reader) presence(body []byte) error {
+	var m wirev1.Presence
+	if proto.Unmarshal(body, &m) != nil {
+		return errBadMessage
+	}
+	r.s.mu.Lock()
+	defer r.s.unlock()
+	if w := r.s.presence[m.GetTopic()]; w != nil && w.id != 0 {
+		if c, differs := w.take(&m); differs {
+			r.s.later(func() { w.f(c) })
+		}
+		w.answered.open()
+	}
+	return nil
+}
+
+// stated takes the edge's word that a State holds.
+func (r *reader) stated(body []byte) error {
+	var m wirev1.Stated
+	if proto.Unmarshal(body, &m) != nil {
+		return errBadMessage
+	}
+	r.s.mu.Lock()
+	defer r.s.unlock()
+	r.s.stateAnswered(m.GetId(), nil)
+	return nil
+}
+
+// take makes of what the edge tells what is different from what was told before.
+func (w *PresenceWatch) take(m *wirev1.Presence) (c PresenceChange, differs bool) {
+	c = PresenceChange{Topic: w.topic, Count: int(m.GetCount()), CountsOnly: m.GetCountsOnly()}
+	named := w.known && !w.countsOnly
+	differs = !w.known || w.count != c.Count || w.countsOnly != c.CountsOnly
+	w.known, w.count, w.countsOnly = true, c.Count, c.CountsOnly
+	if c.CountsOnly {
+		clear(w.members)
+		return c, differs
+	}
+	was := w.members
+	if m.GetSnapshot() {
+		w.members = make(map[string][]byte, len(m.GetMembers()))
+	}
+	for _, one := range m.GetMembers() {
+		state, had := was[one.GetUser()]
+		w.members[one.GetUser()] = one.GetState()
+		switch {
+		case !had:
+			c.Joined = append(c.Joined, PresenceMember{one.GetUser(), one.GetState()})
+		case !bytes.Equal(state, one.GetState()):
+			c.Changed = append(c.Changed, PresenceMember{one.GetUser(), one.GetState()})
+		}
+	}
+	for _, user := range m.GetLeft() {
+		if _, had := w.members[user]; had {
+			delete(w.members, user)
+			c.Left = append(c.Left, user)
+		}
+	}
+	if m.GetSnapshot() {
+		for user := range was {
+			if _, has := w.members[user]; !has {
+				c.Left = append(c.Left, user)
+			}
+		}
+	}
+	if !named {
+		c.All, c.Joined, c.Changed, c.Left = true, w.sorted(), nil, nil
+	}
+	slices.Sort(c.Left)
+	return c, differs || len(c.Joined)+len(c.Changed)+len(c.Left) > 0
+}
