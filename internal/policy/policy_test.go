@@ -55,7 +55,8 @@ func TestDefaultsAreApplied(t *testing.T) {
 	want := Policy{
 		Prefix: "a/b", Durable: true, Retention: DefaultRetention, AckTimeout: DefaultAckTimeout, DedupeWindow: DefaultDedupeWindow,
 		MaxRedeliveries: DefaultMaxRedeliveries, MaxAttempts: DefaultMaxAttempts, DeadLetterTopic: "$dead/a/b", MaxPayload: DefaultMaxPayload,
-		Claims: p.Claims, // see TestDefaultsOfClaims
+		ClientPresenceMembers: DefaultClientPresenceMembers,
+		Claims:                p.Claims, // see TestDefaultsOfClaims
 	}
 	if *p != want {
 		t.Errorf("got %+v, want %+v", *p, want)

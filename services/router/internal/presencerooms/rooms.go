@@ -412,10 +412,12 @@ func (r *Rooms) tell(to presence.Source, update []byte) { r.out[to] = append(r.o
 // unlockAndSend gives r.mu back and sends what was queued under it. What two of them send may
 // overtake each other: an edge asks again then.
 func (r *Rooms) unlockAndSend() {
-	out := r.out
-	if len(out) > 0 {
-		r.out = map[presence.Source][][]byte{}
+	if len(r.out) == 0 {
+		r.mu.Unlock()
+		return
 	}
+	out := r.out
+	r.out = map[presence.Source][][]byte{}
 	r.mu.Unlock()
 	for to, updates := range out {
 		r.send(to, updates)

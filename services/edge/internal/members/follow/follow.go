@@ -203,7 +203,7 @@ func encode(m *wirev1.Presence) []byte {
 func (f *Follower) receive(now time.Time, frame *meshv1.RoomFrame) {
 	for r, a := range f.routers {
 		if r.ID == frame.GetRouterId() {
-			a.since, a.avoid = time.Time{}, time.Time{}
+			a.since = time.Time{} // one that was late stays avoided
 		}
 	}
 	for _, u := range frame.GetUpdates() {
