@@ -49,7 +49,7 @@ type auditor struct {
 	held                                                                                             int64
 	topics, exact                                                                                    map[*state.Topic]int
 	wild                                                                                             map[*state.Filter]int
-	mores                                                                                            int
+	mores, watches                                                                                   int
 }
 
 // is fails unless a count is what it should be.
@@ -113,7 +113,8 @@ func (a *auditor) conn(c *state.Conn) {
 	for _, p := range c.Publishes {
 		a.kept += int(p.Bytes)
 	}
-	a.kept += c.Claims.Kept() + a.h.rooms.permissions.Kept(c.Slot)
+	a.kept += c.Claims.Kept() + a.h.rooms.permissions.Kept(c.Slot) + a.h.rooms.members.Kept(c.Slot)
+	a.watches += a.h.rooms.members.Watches(c.Slot)
 	a.is(c, "bytes kept for it", int(a.h.kept.Of(c.Slot)), a.kept-kept)
 	a.index(c)
 	if m := c.ConnMore; m != state.NoConnMore {
@@ -455,6 +456,7 @@ func (a *auditor) totals() {
 		{"un-ACKed", int(s.Unacked), a.unacked},
 		{"kept bytes", int(s.KeptBytes), a.kept},
 		{"queued bytes", int(s.QueuedBytes), a.queued},
+		{"topics watched", inUse["topics watched"], a.watches},
 		{"stuck", int(s.Stalled), a.stuck},
 		{"ranges in hand", h.replay.pinned, a.pinned},
 		{"positions", inUse["positions"], a.tracks},

@@ -123,7 +123,7 @@ func TestAWatchOfWhoDoesNotRead(t *testing.T) {
 	for _, c := range []*client{slow, quick} {
 		c.watches(1, "seen/1")
 		w.tellsOf(c, "seen/1", 1, 0)
-		c.got = nil
+		c.expect("Presence seen/1 1")
 	}
 	w.follows()
 	slow.slow = true
@@ -159,7 +159,7 @@ func TestManyAreToldInSlices(t *testing.T) {
 		all[i] = w.connect(&wirev1.Hello{})
 		all[i].watches(1, "seen/1")
 		w.tellsOf(all[i], "seen/1", 1, 0)
-		all[i].got = nil
+		all[i].expect("Presence seen/1 1")
 	}
 	w.follows()
 	frame := func(serial uint64) exchange.MembersTold {

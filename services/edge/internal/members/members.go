@@ -158,6 +158,21 @@ func (d *Desk) Watches(slot uint32) int {
 	return 0
 }
 
+// Kept is how many bytes are kept for a connection.
+func (d *Desk) Kept(slot uint32) (bytes int) {
+	h := d.held[slot]
+	if h == nil {
+		return 0
+	}
+	for _, w := range h.watches {
+		bytes += adds(w.in.name)
+	}
+	for i := range h.states {
+		bytes += h.states[i].bytes()
+	}
+	return bytes
+}
+
 // Uses reports whether an id is of something that a connection watches.
 func (d *Desk) Uses(slot, id uint32) bool { return d.byID(slot, id) != nil }
 
