@@ -13,6 +13,7 @@ import (
 // watch is one filter that is followed. Watches.mu guards it.
 type watch struct {
 	id        uint64
+	place     int // in Watches.all
 	topics    presence.Topics
 	follower  *presence.Follower
 	version   uint64
@@ -127,16 +128,23 @@ func (w *Watches) join(now time.Time, topics presence.Topics) (*watch, *code.Err
 	}
 	x := w.byTopics[topics]
 	if x == nil {
-		w.ids++
-		x = &watch{
-			id: w.ids, topics: topics, follower: presence.NewFollower(w.ids, topics, w.cfg.MaxMembers, &w.asks),
-			version: 1, until: now.Add(firstAtMost), started: make(chan struct{}), streams: map[*Stream]struct{}{},
-		}
-		w.byTopics[topics], w.byID[x.id] = x, x
-		w.follow(now, x, sources(w.cfg.Edges.Edges()))
+		x = w.put(now, topics)
 	}
 	x.users++
 	return x, nil
+}
+
+// put begins to follow a filter. w.mu is held.
+func (w *Watches) put(now time.Time, topics presence.Topics) *watch {
+	w.ids++
+	x := &watch{
+		id: w.ids, topics: topics, follower: presence.NewFollower(w.ids, topics, w.cfg.MaxMembers, &w.asks),
+		version: 1, until: now.Add(firstAtMost), started: make(chan struct{}), streams: map[*Stream]struct{}{},
+	}
+	x.place = len(w.all)
+	w.byTopics[topics], w.byID[x.id], w.all = x, x, append(w.all, x)
+	w.follow(now, x, sources(w.cfg.Edges.Edges()))
+	return x
 }
 
 // leave ends one use of the watch; the last one ends the watch. w.mu is held.
@@ -152,6 +160,10 @@ func (w *Watches) leave(x *watch) {
 func (w *Watches) forget(x *watch) {
 	delete(w.byTopics, x.topics)
 	delete(w.byID, x.id)
+	last := len(w.all) - 1
+	w.all[x.place], w.all[last].place = w.all[last], x.place
+	w.all[last] = nil
+	w.all = w.all[:last]
 	for _, s := range x.follower.FollowedSources() {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
 	}

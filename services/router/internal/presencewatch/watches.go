@@ -23,6 +23,9 @@ import (
 
 const (
 	tickEvery = 100 * time.Millisecond
+	// looksPerTick is how many watches are looked at each time, or a tenth of them where that is
+	// more: each has its turn within a second, in which its leases are renewed.
+	looksPerTick = 4000
 	// firstWithin is how long the first snapshot of a filter waits for edges that send nothing, and
 	// firstAtMost for edges that are sending theirs: a million members may take seconds, and would
 	// be too many changes for a caller that had begun without them.
@@ -67,6 +70,10 @@ type Watches struct {
 	mu       sync.Mutex
 	byTopics map[presence.Topics]*watch
 	byID     map[uint64]*watch
+	all      []*watch // in no order, each knows its place
+	next     int      // of them to be looked at
+	wanted   map[presence.Source]bool
+	found    []interest.Edge
 	streams  int // of backends
 	ids      uint64
 	asks     uint64
@@ -83,7 +90,7 @@ type lease struct {
 
 // New makes a Watches without watches.
 func New(cfg Config) *Watches {
-	w := &Watches{cfg: cfg, byTopics: map[presence.Topics]*watch{}, byID: map[uint64]*watch{}}
+	w := &Watches{cfg: cfg, byTopics: map[presence.Topics]*watch{}, byID: map[uint64]*watch{}, wanted: map[presence.Source]bool{}}
 	w.metrics = newMetrics(cfg.Registry, w)
 	return w
 }
@@ -124,21 +131,40 @@ func (w *Watches) run(ctx context.Context) { lifecycle.Every(ctx, tickEvery, w.t
 
 func (w *Watches) tick(now time.Time) {
 	w.mu.Lock()
-	if len(w.byTopics) > 0 {
-		known := sources(w.cfg.Edges.Edges())
-		for _, x := range w.byTopics {
-			w.follow(now, x, known)
-		}
+	if len(w.all) > 0 {
+		w.look(now)
 	}
 	w.mu.Unlock()
 	w.sendLeases()
+}
+
+// look updates the watches whose turn it is. w.mu is held.
+func (w *Watches) look(now time.Time) {
+	known := sources(w.cfg.Edges.Edges())
+	for range min(len(w.all), max(looksPerTick, (len(w.all)+9)/10)) {
+		if w.next >= len(w.all) {
+			w.next = 0
+		}
+		if len(w.all) == 0 {
+			return // they have ended
+		}
+		x := w.all[w.next]
+		if w.follow(now, x, known); x.err == nil {
+			w.next++ // otherwise another one is in its place
+		}
+	}
 }
 
 // follow updates one watch: the edges that it follows, its leases, and its streams. w.mu is held.
 func (w *Watches) follow(now time.Time, x *watch, known map[presence.Source]bool) {
 	wanted := known
 	if f := x.topics.Filter; !topic.IsFilter(f) {
-		wanted = sources(w.cfg.Edges.Interested(nil, f))
+		wanted = w.wanted
+		clear(wanted)
+		w.found = w.cfg.Edges.Interested(w.found[:0], f)
+		for _, e := range w.found {
+			wanted[presence.Source(e)] = true
+		}
 	}
 	for _, s := range x.follower.Sources(now, known, wanted) {
 		w.leases = append(w.leases, lease{to: s, ended: x.id})
