@@ -48,6 +48,7 @@ type PresenceWatch struct {
 
 	// Guarded by Subscriber.mu.
 	id         uint32 // of the request on this connection; 0: none
+	begun      bool   // it was answered: changes before are of an earlier watch
 	known      bool   // something was told
 	members    map[string][]byte
 	count      int
@@ -296,7 +297,7 @@ func (w *PresenceWatch) ask(l *link.Conn) {
 			w.end(unsent(bad))
 			return
 		}
-		w.id = id
+		w.id, w.begun = id, false
 	case !w.known:
 		w.end(&Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
 	}
@@ -329,7 +330,8 @@ func (r *reader) presence(body []byte) error {
 	}
 	r.s.mu.Lock()
 	defer r.s.unlock()
-	if w := r.s.presence[m.GetTopic()]; w != nil && w.id != 0 {
+	if w := r.s.presence[m.GetTopic()]; w != nil && w.id != 0 && (w.begun || m.GetSnapshot()) {
+		w.begun = true
 		if c, differs := w.take(&m); differs {
 			r.s.later(func() { w.f(c) })
 		}

@@ -136,6 +136,31 @@ func TestPresenceIsToldAsDifferences(t *testing.T) {
 	if again.Err() != nil || s.Err() != nil {
 		t.Fatal(again.Err(), s.Err())
 	}
+	if err := w.Err(); err == nil {
+		t.Fatal("the first one goes on")
+	}
+}
+
+// What was on its way to a watch that has ended is nothing to the next one.
+func TestAWatchBeginsWithASnapshot(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
+	c, ch := shows(e), make(presenceLog, 10)
+	watching(t, s, c, ch.take, &wirev1.Presence{Topic: "room/1", Snapshot: true, Count: 0}).Stop()
+	ch.expect(t, "all 0")
+	c.expect(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.WatchPresence(t.Context(), "room/1", ch.take)
+		done <- err
+	}()
+	c.expect(watchType, &wirev1.Watch{})
+	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Members: users("bob"), Count: 1})
+	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("ann", "bob"), Count: 2})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	ch.expect(t, "all +ann +bob 2")
 }
 
 // An edge that is older would end the connection at a frame that it does not know.

@@ -324,7 +324,7 @@ func TestStatesAreBounded(t *testing.T) {
 	c.expect("Stated 2", "Error RATE_LIMITED ref=3")
 	w.pass(time.Minute)
 	say(4, "seen/x", "one more")
-	c.expect("Error RATE_LIMITED ref=4")
+	c.expect("Error TOO_MANY_SUBSCRIPTIONS ref=4")
 	say(5, "seen/3", "")
 	say(6, "seen/x", "one more")
 	say(7, "seen/never", "")

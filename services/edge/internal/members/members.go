@@ -373,7 +373,7 @@ func (d *Desk) limited(c exchange.Conn, topic string, value []byte) *code.Error 
 		return nil
 	}
 	if len(value) > 0 && !h.hasRoom(topic) {
-		return code.New(wirev1.Code_CODE_RATE_LIMITED, "the connection has a state in 16 topics, which is the most: empty one of them first")
+		return code.New(wirev1.Code_CODE_TOO_MANY_SUBSCRIPTIONS, "the connection has a state in 16 topics, which is the most: empty one of them first")
 	}
 	now, _ := d.cfg.Now()
 	h.credit = min(h.credit+now-h.at, int64(stateBurst*StateEvery))
