@@ -2,14 +2,15 @@ package pushmesh
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/crowd"
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -38,6 +39,17 @@ type PresenceChange struct {
 	CountsOnly bool
 }
 
+// presences are what a Subscriber watches of topics, and says there.
+type presences struct {
+	watches map[string]*PresenceWatch // by topic
+	states  map[string][]byte         // what this client says of itself, by topic
+	asks    map[uint32]*stateAsk
+}
+
+func newPresences() presences {
+	return presences{map[string]*PresenceWatch{}, map[string][]byte{}, map[uint32]*stateAsk{}}
+}
+
 // PresenceWatch tells who is in a topic. It outlives connections.
 type PresenceWatch struct {
 	s        *Subscriber
@@ -47,13 +59,10 @@ type PresenceWatch struct {
 	ended    latch
 
 	// Guarded by Subscriber.mu.
-	id         uint32 // of the request on this connection; 0: none
-	begun      bool   // it was answered: changes before are of an earlier watch
-	known      bool   // something was told
-	members    map[string][]byte
-	count      int
-	countsOnly bool
-	err        error
+	id    uint32 // of the request on this connection; 0: none
+	begun bool   // it was answered: changes before are of an earlier watch
+	crowd crowd.Crowd
+	err   error
 }
 
 // WatchPresence has f told who is in a topic, and of whoever comes and goes. The first change names
@@ -64,17 +73,17 @@ func (s *Subscriber) WatchPresence(ctx context.Context, topic string, f func(Pre
 	if f == nil {
 		return nil, errors.New("pushmesh: WatchPresence needs a function to call: it is nil")
 	}
-	w := &PresenceWatch{s: s, topic: topic, f: f, answered: make(latch), ended: make(latch), members: map[string][]byte{}}
+	w := &PresenceWatch{s: s, topic: topic, f: f, answered: make(latch), ended: make(latch)}
 	s.mu.Lock()
 	switch {
 	case s.closing || s.err != nil:
 		defer s.unlock()
 		return nil, s.endError()
-	case s.presence[topic] != nil:
+	case s.presence.watches[topic] != nil:
 		defer s.unlock()
 		return nil, &Error{Code: wirev1.Code_CODE_ALREADY_EXISTS, Message: "this Subscriber watches the topic already"}
 	}
-	s.presence[topic] = w
+	s.presence.watches[topic] = w
 	l := s.link
 	if l != nil {
 		w.ask(l)
@@ -103,7 +112,7 @@ func (w *PresenceWatch) Members() []PresenceMember {
 func (w *PresenceWatch) Count() int {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	return w.count
+	return w.crowd.Count
 }
 
 // Done is closed once nothing more is told.
@@ -146,7 +155,7 @@ func (s *Subscriber) SetState(ctx context.Context, topic string, state []byte) e
 		defer s.unlock()
 		return s.endError()
 	}
-	s.states[topic] = bytes.Clone(state)
+	s.presence.states[topic] = bytes.Clone(state)
 	done := make(chan error, 1)
 	l := s.link
 	if l != nil {
@@ -173,11 +182,11 @@ func (s *Subscriber) putState(l *link.Conn, topic string, done chan error) {
 		return
 	}
 	id := s.nextID()
-	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: s.states[topic]}); bad != nil {
+	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: s.presence.states[topic]}); bad != nil {
 		stateDone(done, unsent(bad))
 		return
 	}
-	s.stateAsks[id] = &stateAsk{topic: topic, done: done}
+	s.presence.asks[id] = &stateAsk{topic: topic, done: done}
 }
 
 // stateDone gives whoever waits, if anybody does, its answer.
@@ -192,32 +201,26 @@ func offers(l *link.Conn) bool { return slices.Contains(l.Welcome().GetFeatures(
 
 // stateAnswered is false where no State has the id. What is refused for now is said again.
 func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
-	a := s.stateAsks[id]
+	a := s.presence.asks[id]
 	if a == nil {
 		return false
 	}
-	delete(s.stateAsks, id)
+	delete(s.presence.asks, id)
 	switch {
 	case err == nil:
-		if len(s.states[a.topic]) == 0 {
-			delete(s.states, a.topic)
+		if len(s.presence.states[a.topic]) == 0 {
+			delete(s.presence.states, a.topic)
 		}
 		stateDone(a.done, nil)
 	case !err.Retryable():
-		delete(s.states, a.topic)
+		delete(s.presence.states, a.topic)
 		stateDone(a.done, err)
 	default:
-		time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
-			s.mu.Lock()
-			l := s.link
-			if _, said := s.states[a.topic]; said && l != nil {
+		s.afterwards(err, func(l *link.Conn) {
+			if _, said := s.presence.states[a.topic]; said && l != nil {
 				s.putState(l, a.topic, a.done)
 			} else {
 				stateDone(a.done, nil) // it is said on the next connection, or was said again
-			}
-			s.unlock()
-			if l != nil {
-				_ = l.Flush()
 			}
 		})
 	}
@@ -226,38 +229,38 @@ func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
 
 // presenceConnected says and asks everything again on a new connection.
 func (s *Subscriber) presenceConnected(l *link.Conn) {
-	for topic := range s.states {
+	for topic := range s.presence.states {
 		s.putState(l, topic, nil)
 	}
-	for _, w := range s.presence {
+	for _, w := range s.presence.watches {
 		w.ask(l)
 	}
 }
 
 // presenceBroken notes what the connection took with it.
 func (s *Subscriber) presenceBroken() {
-	for id, a := range s.stateAsks {
-		delete(s.stateAsks, id)
+	for id, a := range s.presence.asks {
+		delete(s.presence.asks, id)
 		stateDone(a.done, nil) // it is said on the next one
 	}
-	for _, w := range s.presence {
+	for _, w := range s.presence.watches {
 		w.id = 0
 	}
 }
 
 // endPresence is for a subscriber that ends.
 func (s *Subscriber) endPresence(err error) {
-	for _, w := range s.presence {
+	for _, w := range s.presence.watches {
 		w.end(err)
 	}
-	for id, a := range s.stateAsks {
-		delete(s.stateAsks, id)
+	for id, a := range s.presence.asks {
+		delete(s.presence.asks, id)
 		stateDone(a.done, err)
 	}
 }
 
 func (s *Subscriber) presenceByID(id uint32) *PresenceWatch {
-	for _, w := range s.presence {
+	for _, w := range s.presence.watches {
 		if w.id == id {
 			return w
 		}
@@ -275,18 +278,26 @@ func (s *Subscriber) presenceRefused(id uint32, err *Error) bool {
 		w.end(err)
 		return true
 	}
-	time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
-		s.mu.Lock()
-		l := s.link
+	s.afterwards(err, func(l *link.Conn) {
 		if l != nil && w.id == 0 && !w.ended.isOpen() {
 			w.ask(l)
 		}
+	})
+	return true
+}
+
+// afterwards does something again that was refused for now, with the connection that there is then, or
+// without.
+func (s *Subscriber) afterwards(err *Error, again func(*link.Conn)) {
+	time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
+		s.mu.Lock()
+		l := s.link
+		again(l)
 		s.unlock()
 		if l != nil {
 			_ = l.Flush()
 		}
 	})
-	return true
 }
 
 func (w *PresenceWatch) ask(l *link.Conn) {
@@ -298,7 +309,7 @@ func (w *PresenceWatch) ask(l *link.Conn) {
 			return
 		}
 		w.id, w.begun = id, false
-	case !w.known:
+	case !w.crowd.Known:
 		w.end(&Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
 	}
 }
@@ -310,15 +321,19 @@ func (w *PresenceWatch) end(err error) {
 	w.err = err
 	w.ended.open()
 	w.answered.open()
-	delete(w.s.presence, w.topic)
+	delete(w.s.presence.watches, w.topic)
 }
 
+// sorted are all who are there.
 func (w *PresenceWatch) sorted() []PresenceMember {
-	all := make([]PresenceMember, 0, len(w.members))
-	for user, state := range w.members {
-		all = append(all, PresenceMember{user, state})
+	return w.named(slices.Sorted(maps.Keys(w.crowd.States)))
+}
+
+func (w *PresenceWatch) named(users []string) []PresenceMember {
+	all := make([]PresenceMember, len(users))
+	for i, user := range users {
+		all[i] = PresenceMember{user, w.crowd.States[user]}
 	}
-	slices.SortFunc(all, func(a, b PresenceMember) int { return cmp.Compare(a.User, b.User) })
 	return all
 }
 
@@ -330,10 +345,17 @@ func (r *reader) presence(body []byte) error {
 	}
 	r.s.mu.Lock()
 	defer r.s.unlock()
-	if w := r.s.presence[m.GetTopic()]; w != nil && w.id != 0 && (w.begun || m.GetSnapshot()) {
+	if w := r.s.presence.watches[m.GetTopic()]; w != nil && w.id != 0 && (w.begun || m.GetSnapshot()) {
 		w.begun = true
-		if c, differs := w.take(&m); differs {
-			r.s.later(func() { w.f(c) })
+		if c, differs := w.crowd.Take(&m); differs {
+			told := PresenceChange{
+				Topic: w.topic, All: c.All, Joined: w.named(c.Joined), Changed: w.named(c.Changed), Left: c.Left,
+				Count: w.crowd.Count, CountsOnly: w.crowd.CountsOnly,
+			}
+			if c.All {
+				told.Joined = w.sorted()
+			}
+			r.s.later(func() { w.f(told) })
 		}
 		w.answered.open()
 	}
@@ -350,48 +372,4 @@ func (r *reader) stated(body []byte) error {
 	defer r.s.unlock()
 	r.s.stateAnswered(m.GetId(), nil)
 	return nil
-}
-
-// take makes of what the edge tells what is different from what was told before.
-func (w *PresenceWatch) take(m *wirev1.Presence) (c PresenceChange, differs bool) {
-	c = PresenceChange{Topic: w.topic, Count: int(m.GetCount()), CountsOnly: m.GetCountsOnly()}
-	named := w.known && !w.countsOnly
-	differs = !w.known || w.count != c.Count || w.countsOnly != c.CountsOnly
-	w.known, w.count, w.countsOnly = true, c.Count, c.CountsOnly
-	if c.CountsOnly {
-		clear(w.members)
-		return c, differs
-	}
-	was := w.members
-	if m.GetSnapshot() {
-		w.members = make(map[string][]byte, len(m.GetMembers()))
-	}
-	for _, one := range m.GetMembers() {
-		state, had := was[one.GetUser()]
-		w.members[one.GetUser()] = one.GetState()
-		switch {
-		case !had:
-			c.Joined = append(c.Joined, PresenceMember{one.GetUser(), one.GetState()})
-		case !bytes.Equal(state, one.GetState()):
-			c.Changed = append(c.Changed, PresenceMember{one.GetUser(), one.GetState()})
-		}
-	}
-	for _, user := range m.GetLeft() {
-		if _, had := w.members[user]; had {
-			delete(w.members, user)
-			c.Left = append(c.Left, user)
-		}
-	}
-	if m.GetSnapshot() {
-		for user := range was {
-			if _, has := w.members[user]; !has {
-				c.Left = append(c.Left, user)
-			}
-		}
-	}
-	if !named {
-		c.All, c.Joined, c.Changed, c.Left = true, w.sorted(), nil, nil
-	}
-	slices.Sort(c.Left)
-	return c, differs || len(c.Joined)+len(c.Changed)+len(c.Left) > 0
 }

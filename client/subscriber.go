@@ -66,9 +66,7 @@ type Subscriber struct {
 	claimQueue []*claimAsk     // not sent
 	claimAsks  map[uint32]*claimAsk
 
-	presence  map[string]*PresenceWatch // by topic
-	states    map[string][]byte         // what this client says of itself, by topic
-	stateAsks map[uint32]*stateAsk
+	presence presences
 }
 
 // Stats counts since NewSubscriber.
@@ -91,7 +89,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	s := &Subscriber{
 		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
 		pubChange: make(chan struct{}), claims: map[string]*Claim{}, watches: map[string]*ClaimWatch{}, unwatched: map[string]bool{}, claimAsks: map[uint32]*claimAsk{},
-		presence: map[string]*PresenceWatch{}, states: map[string][]byte{}, stateAsks: map[uint32]*stateAsk{},
+		presence: newPresences(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlerCtx, s.handlerCancel = context.WithCancel(context.Background())
@@ -210,7 +208,7 @@ func (s *Subscriber) nextID() uint32 {
 	for {
 		s.lastID++
 		id := s.lastID
-		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && s.claimAsks[id] == nil && s.stateAsks[id] == nil && s.presenceByID(id) == nil {
+		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && s.claimAsks[id] == nil && s.presence.asks[id] == nil && s.presenceByID(id) == nil {
 			return id
 		}
 	}

@@ -346,7 +346,8 @@ func TestPresenceOfClientsSurvivesLoss(t *testing.T) {
 // The users of an edge that is killed leave once, also where the router dies that told of them.
 func TestUsersOfADeadEdgeLeaveOnce(t *testing.T) {
 	t.Parallel()
-	m := procmesh.Start(t, procmesh.Options{Edges: 4, Routers: 2}) // of three the router would suspect itself first
+	// of three the router would suspect itself first
+	m := procmesh.Start(t, procmesh.Options{Edges: 4, Routers: 2})
 	conn, err := grpc.NewClient(m.RouterAddrs[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

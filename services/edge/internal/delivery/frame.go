@@ -42,7 +42,9 @@ func (o operations) Unsubscribe(c *state.Conn, m *wirev1.Unsubscribe) { o.h.unsu
 func (o operations) Publish(c *state.Conn, m *wirev1.Publish)         { o.h.publish(c, m) }
 func (o operations) Claim(c *state.Conn, m *wirev1.Claim)             { o.h.claim(c, m) }
 func (o operations) Watch(c *state.Conn, m *wirev1.Watch)             { o.h.rooms.members.Watch(o.h.handle(c), m) }
-func (o operations) State(c *state.Conn, m *wirev1.State)             { o.h.rooms.members.Say(o.h.handle(c), m) }
+
+func (o operations) State(c *state.Conn, m *wirev1.State) { o.h.rooms.members.Say(o.h.handle(c), m) }
+
 func (o operations) Refresh(c *state.Conn, m *wirev1.RefreshToken) {
 	o.h.rooms.principals.Refresh(o.h.handle(c), m)
 }

@@ -9,10 +9,10 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, r *Rooms) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_router_rooms_" + name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "pushmesh_router_" + name, Help: help})
 	}
 	gauge := func(name, help string, of func(x *one) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_router_rooms" + name, Help: help}, func() float64 {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pushmesh_router_" + name, Help: help}, func() float64 {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			n := 0
@@ -23,16 +23,16 @@ func newMetrics(reg prometheus.Registerer, r *Rooms) *metrics {
 		})
 	}
 	m := &metrics{
-		updates:   counter("updates_total", "Changes of who is in a topic that clients watch, gathered, each told to all edges that want it."),
-		snapshots: counter("snapshots_total", "Times that an edge was told all members of such a topic."),
+		updates:   counter("rooms_updates_total", "Changes of who is in a topic that clients watch, gathered, each told to all edges that want it."),
+		snapshots: counter("rooms_snapshots_total", "Times that an edge was told all members of such a topic."),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pushmesh_router_rooms_refused_total", Help: "Topics whose members edges were refused, by code.",
 		}, []string{"code"}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.updates, m.snapshots, m.refused,
-			gauge("", "Topics whose members clients watch.", func(*one) int { return 1 }),
-			gauge("_users", "Users in these topics.", func(x *one) int { return x.core.Count() }))
+			gauge("rooms", "Topics whose members clients watch.", func(*one) int { return 1 }),
+			gauge("rooms_users", "Users in these topics.", func(x *one) int { return x.core.Count() }))
 	}
 	return m
 }

@@ -59,9 +59,7 @@ type Stats struct {
 
 	linkhealth.Stats
 
-	Claims claims.Stats
-	// Members of topics, as clients watch them.
-	Members members.Stats
+	Rooms
 	Users
 
 	Unranked ByCode // messages that were to be ranked and were not, by why
@@ -69,6 +67,13 @@ type Stats struct {
 	Drops   ByCode // messages that did not come, by why
 	Closes  ByCode // connections; OK: the client ended it
 	Refused ByCode // requests answered with an Error
+}
+
+// Rooms count what clients hold and watch beside subscriptions.
+type Rooms struct {
+	Claims claims.Stats
+	// Members of topics, as clients watch them.
+	Members members.Stats
 }
 
 // Users counts what users are let in with, and may do.
