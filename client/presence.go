@@ -42,12 +42,12 @@ type PresenceChange struct {
 // presences are what a Subscriber watches of topics, and says there.
 type presences struct {
 	watches map[string]*PresenceWatch // by topic
-	states  map[string][]byte         // what this client says of itself, by topic
+	states  map[string]*ownState      // what this client says of itself, by topic
 	asks    map[uint32]*stateAsk
 }
 
 func newPresences() presences {
-	return presences{map[string]*PresenceWatch{}, map[string][]byte{}, map[uint32]*stateAsk{}}
+	return presences{map[string]*PresenceWatch{}, map[string]*ownState{}, map[uint32]*stateAsk{}}
 }
 
 // PresenceWatch tells who is in a topic. It outlives connections.
@@ -59,8 +59,9 @@ type PresenceWatch struct {
 	ended    latch
 
 	// Guarded by Subscriber.mu.
-	id    uint32 // of the request on this connection; 0: none
-	begun bool   // it was answered: changes before are of an earlier watch
+	id    uint32        // of the request on this connection; 0: none
+	begun bool          // it was answered: changes before are of an earlier watch
+	pause time.Duration // after the last refusal; 0: something was told since
 	crowd crowd.Crowd
 	err   error
 }
@@ -140,9 +141,13 @@ func (w *PresenceWatch) Stop() {
 	}
 }
 
+// ownState is what a client says of itself in a topic, until it says something else.
+type ownState struct{ value []byte }
+
 // stateAsk is a State that is not answered.
 type stateAsk struct {
 	topic string
+	says  *ownState
 	done  chan error
 }
 
@@ -155,7 +160,7 @@ func (s *Subscriber) SetState(ctx context.Context, topic string, state []byte) e
 		defer s.unlock()
 		return s.endError()
 	}
-	s.presence.states[topic] = bytes.Clone(state)
+	s.presence.states[topic] = &ownState{bytes.Clone(state)}
 	done := make(chan error, 1)
 	l := s.link
 	if l != nil {
@@ -181,12 +186,12 @@ func (s *Subscriber) putState(l *link.Conn, topic string, done chan error) {
 		stateDone(done, &Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
 		return
 	}
-	id := s.nextID()
-	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: s.presence.states[topic]}); bad != nil {
+	id, says := s.nextID(), s.presence.states[topic]
+	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: says.value}); bad != nil {
 		stateDone(done, unsent(bad))
 		return
 	}
-	s.presence.asks[id] = &stateAsk{topic: topic, done: done}
+	s.presence.asks[id] = &stateAsk{topic: topic, says: says, done: done}
 }
 
 // stateDone gives whoever waits, if anybody does, its answer.
@@ -206,23 +211,24 @@ func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
 		return false
 	}
 	delete(s.presence.asks, id)
+	holds := func() bool { return s.presence.states[a.topic] == a.says } // nothing else was said since
 	switch {
-	case err == nil:
-		if len(s.presence.states[a.topic]) == 0 {
-			delete(s.presence.states, a.topic)
-		}
-		stateDone(a.done, nil)
-	case !err.Retryable():
-		delete(s.presence.states, a.topic)
-		stateDone(a.done, err)
-	default:
-		s.afterwards(err, func(l *link.Conn) {
-			if _, said := s.presence.states[a.topic]; said && l != nil {
+	case err != nil && err.Retryable():
+		s.afterwards(err.RetryAfter, func(l *link.Conn) {
+			if holds() && l != nil {
 				s.putState(l, a.topic, a.done)
 			} else {
 				stateDone(a.done, nil) // it is said on the next connection, or was said again
 			}
 		})
+		return true
+	case holds() && (err != nil || len(a.says.value) == 0):
+		delete(s.presence.states, a.topic)
+	}
+	if err == nil {
+		stateDone(a.done, nil)
+	} else {
+		stateDone(a.done, err)
 	}
 	return true
 }
@@ -278,7 +284,8 @@ func (s *Subscriber) presenceRefused(id uint32, err *Error) bool {
 		w.end(err)
 		return true
 	}
-	s.afterwards(err, func(l *link.Conn) {
+	w.pause = min(max(2*w.pause, s.cfg.MinBackoff), s.cfg.MaxBackoff)
+	s.afterwards(max(w.pause, err.RetryAfter), func(l *link.Conn) {
 		if l != nil && w.id == 0 && !w.ended.isOpen() {
 			w.ask(l)
 		}
@@ -288,8 +295,8 @@ func (s *Subscriber) presenceRefused(id uint32, err *Error) bool {
 
 // afterwards does something again that was refused for now, with the connection that there is then, or
 // without.
-func (s *Subscriber) afterwards(err *Error, again func(*link.Conn)) {
-	time.AfterFunc(max(err.RetryAfter, s.cfg.MinBackoff), func() {
+func (s *Subscriber) afterwards(pause time.Duration, again func(*link.Conn)) {
+	time.AfterFunc(max(pause, s.cfg.MinBackoff), func() {
 		s.mu.Lock()
 		l := s.link
 		again(l)
@@ -346,7 +353,7 @@ func (r *reader) presence(body []byte) error {
 	r.s.mu.Lock()
 	defer r.s.unlock()
 	if w := r.s.presence.watches[m.GetTopic()]; w != nil && w.id != 0 && (w.begun || m.GetSnapshot()) {
-		w.begun = true
+		w.begun, w.pause = true, 0
 		if c, differs := w.crowd.Take(&m); differs {
 			told := PresenceChange{
 				Topic: w.topic, All: c.All, Joined: w.named(c.Joined), Changed: w.named(c.Changed), Left: c.Left,

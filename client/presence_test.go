@@ -232,3 +232,79 @@ func TestAStateIsSaidAgain(t *testing.T) {
 		t.Fatal("a subscriber that is closed says something")
 	}
 }
+
+// A state that is emptied while another one is on its way is said until it holds.
+func TestAnEmptyStateIsNotForgotten(t *testing.T) {
+	e := newFakeEdge(t)
+	connected := make(chan struct{}, 9)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, OnConnect: func(Connection) { connected <- struct{}{} }})
+	c := shows(e)
+	<-connected
+	said := make(chan error, 2)
+	var first, second wirev1.State
+	go func() { said <- s.SetState(t.Context(), "room/1", []byte("typing")) }()
+	c.expect(stateType, &first)
+	go func() { said <- s.SetState(t.Context(), "room/1", nil) }()
+	c.expect(stateType, &second)
+	c.send(statedType, &wirev1.Stated{Id: first.GetId()})
+	if err := <-said; err != nil {
+		t.Fatal(err)
+	}
+	c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: second.GetId(), Code: wirev1.Code_CODE_RATE_LIMITED, RetryAfterMs: 5})
+	// it is said again; now it is answered as if it were, and others see "typing" from then on
+	again := make(chan struct{})
+	go func() {
+		var m wirev1.State
+		c.expect(stateType, &m)
+		close(again)
+	}()
+	select {
+	case <-again:
+	case err := <-said:
+		t.Fatalf("SetState of nothing returned %v, and the edge, which refused it for now, was never told again", err)
+	}
+}
+
+// A state that was refused for good does not take a newer one with it.
+func TestARefusalOfAnOlderStateIsNotOneOfTheNewer(t *testing.T) {
+	e := newFakeEdge(t)
+	connected := make(chan struct{}, 9)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, OnConnect: func(Connection) { connected <- struct{}{} }})
+	c := shows(e)
+	<-connected
+	said := make(chan error, 2)
+	var first, second wirev1.State
+	go func() { said <- s.SetState(t.Context(), "room/1", make([]byte, 2000)) }()
+	c.expect(stateType, &first)
+	go func() { said <- s.SetState(t.Context(), "room/1", []byte("here")) }()
+	c.expect(stateType, &second)
+	c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: first.GetId(), Code: wirev1.Code_CODE_INVALID_ARGUMENT})
+	c.send(statedType, &wirev1.Stated{Id: second.GetId()})
+	if one, other := <-said, <-said; (one == nil) == (other == nil) {
+		t.Fatal(one, other)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own := s.presence.states["room/1"]; own == nil || string(own.value) != "here" {
+		t.Fatalf("it was said, and on the next connection %v will be", own)
+	}
+}
+
+// Who is refused for now does not ask ten times a second for ever.
+func TestRefusedWatchesAreAskedForMoreSeldom(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}, MinBackoff: 20 * time.Millisecond, MaxBackoff: time.Second})
+	c, ch := shows(e), make(presenceLog, 10)
+	watching(t, s, c, ch.take, &wirev1.Presence{Topic: "room/1", Snapshot: true, Count: 0})
+	var m wirev1.Watch
+	began := time.Now()
+	id := uint32(1)
+	for range 5 {
+		c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id, Code: wirev1.Code_CODE_OVERLOADED})
+		c.expect(watchType, &m)
+		id = m.GetId()
+	}
+	if d := time.Since(began); d < (20+40+80+160+320)*time.Millisecond {
+		t.Fatalf("5 refusals (OVERLOADED) in %v: the pause does not grow", d)
+	}
+}

@@ -41,7 +41,7 @@ type Settings struct {
 	PresenceWatches  int           `help:"Watches of who is subscribed, at a time." default:"1000"`
 	PresenceMembers  int           `help:"Members that one such watch may have, about 230 bytes each." default:"1000000"`
 	PresenceTopics   int           `help:"Topics whose members clients watch, at a time; further ones are refused (OVERLOADED)." default:"50000"`
-	PresenceMemory   int           `help:"Bytes that users in these topics take, about, with what they say of themselves; beyond it topics are refused, or end (OVERLOADED)." default:"268435456"`
+	PresenceMemory   int           `help:"Bytes that users in these topics take, about, with what they say of themselves; beyond it topics are refused, and the largest end (OVERLOADED)." default:"268435456"`
 	PresenceQueue    int           `help:"Joins and leaves that may be queued for the caller of such a watch; beyond it the watch ends (SLOW_CONSUMER)." default:"65536"`
 	CallerClaims     int           `help:"Operations on claims and watches of claims that one caller may have under way." default:"2000"`
 	ClaimWatches     int           `help:"Watches of claims, at a time." default:"10000"`

@@ -442,3 +442,49 @@ func FuzzView(f *testing.F) {
 		}
 	})
 }
+
+// Many states at once are told, and the next ones are gathered for as long as so many bytes may take.
+func TestLongUpdatesAreToldMoreSeldom(t *testing.T) {
+	now := time.Now()
+	r := New("room/1", 1, Rules{Members: 200})
+	r.Start()
+	say := func(stateAt uint64) {
+		for i := range uint64(128) {
+			r.Put(now, i, fmt.Sprint("user-", i), make([]byte, 1024), stateAt)
+		}
+	}
+	say(1)
+	now = now.Add(Gather)
+	if u := r.Update(now); len(u.GetMembers()) != 128 {
+		t.Fatalf("told %d", len(u.GetMembers()))
+	}
+	r.Put(now, 0, "user-0", []byte("x"), 2)
+	if at, is := r.Due(); !is || at.Sub(now) < time.Second/2 || at.Sub(now) > time.Second {
+		t.Fatalf("the next one after %v", at.Sub(now))
+	}
+	now = now.Add(time.Second)
+	if u := r.Update(now); len(u.GetMembers()) != 1 {
+		t.Fatalf("told %v", u)
+	}
+	if r.Put(now, 0, "user-0", []byte("y"), 3); r.due.Sub(now) != Gather {
+		t.Fatalf("a short one after %v", r.due.Sub(now))
+	}
+}
+
+// A room for one user alone, which counts two, names the one that is left.
+func TestASmallRoomComesBack(t *testing.T) {
+	now := time.Now()
+	r := New("room/1", 1, Rules{Members: 1})
+	r.Start()
+	r.Put(now, 1, "ann", nil, 0)
+	r.Put(now, 2, "bob", nil, 0)
+	now = now.Add(time.Second)
+	if u := r.Update(now); !u.GetCountsOnly() || u.GetCount() != 2 {
+		t.Fatalf("told %v", u)
+	}
+	r.Remove(now, 2)
+	now = now.Add(2 * time.Second)
+	if u := r.Update(now); u.GetCountsOnly() || len(u.GetMembers()) != 1 {
+		t.Fatalf("told %v", u)
+	}
+}

@@ -18,6 +18,9 @@ const (
 	Gather = 200 * time.Millisecond
 	// CountEvery is the least time between two counts that are told alone.
 	CountEvery = time.Second
+	// BytesPerSecond is how many bytes of changes are told, to each who watches. Those of a longer
+	// update are gathered for longer.
+	BytesPerSecond = 256 << 10
 	// MaxBytes is how many bytes of names and states are told one by one: a snapshot has to fit one
 	// frame.
 	MaxBytes = 640 << 10
@@ -41,6 +44,7 @@ type Room struct {
 	isLarge    bool // counts alone are told
 	toldCount  int
 	countedAt  time.Time
+	restsUntil time.Time // after a long update
 	due        time.Time // zero: nothing is to be told
 	taking     bool      // a snapshot is taken in
 	rulesMoved bool
@@ -110,6 +114,9 @@ func (r *Room) dueBy(at time.Time) {
 			at = next
 		}
 	}
+	if r.restsUntil.After(at) {
+		at = r.restsUntil
+	}
 	if r.due.IsZero() || at.Before(r.due) {
 		r.due = at
 	}
@@ -129,13 +136,13 @@ func (r *Room) Due() (at time.Time, ok bool) { return r.due, !r.due.IsZero() }
 // Version that the updates so far make, and the run that it is of.
 func (r *Room) Version() (run, version uint64) { return r.run, r.version }
 
-// connectionBytes is about what a connection takes beside the name and the state of its user, here
-// and where it is followed.
+// connectionBytes is about what a connection takes beside its user's name and its state, here and
+// where it is followed.
 const connectionBytes = 512
 
 // Bytes is about how much memory the members take. It grows and shrinks by what Put and Remove are
 // given.
-func (r *Room) Bytes() int { return len(r.users.byConn)*connectionBytes + r.users.stateBytes }
+func (r *Room) Bytes() int { return len(r.users.byConn)*connectionBytes + r.users.connBytes }
 
 // Count of users.
 func (r *Room) Count() int { return r.users.present }
@@ -145,7 +152,7 @@ func (r *Room) Count() int { return r.users.present }
 func (r *Room) large() bool {
 	members, size := r.rules.Members, MaxBytes
 	if r.isLarge && !r.rulesMoved {
-		members, size = members*3/4, size*3/4
+		members, size = members-members/4, size-size/4
 	}
 	return r.rules.Counts || r.users.present > members || r.users.bytes > size
 }
@@ -173,7 +180,7 @@ func (r *Room) Update(now time.Time) *meshv1.RoomUpdate {
 		r.tellAll()
 		return r.Snapshot()
 	}
-	return r.difference()
+	return r.difference(now)
 }
 
 func (r *Room) counted(now time.Time) *meshv1.RoomUpdate {
@@ -191,17 +198,20 @@ func (r *Room) next() *meshv1.RoomUpdate {
 }
 
 // difference tells what has changed. Nothing may have, of users who were away for a moment.
-func (r *Room) difference() *meshv1.RoomUpdate {
+func (r *Room) difference(now time.Time) *meshv1.RoomUpdate {
 	var members []*meshv1.RoomUpdate_Member
 	var left []string
+	size := 0
 	for i, x := range r.changed {
 		r.changed[i], x.changed = nil, false
 		there, differs := x.differs()
 		switch {
 		case !differs:
 		case there:
+			size += len(x.name) + len(x.state)
 			members = append(members, &meshv1.RoomUpdate_Member{User: x.name, State: x.state})
 		default:
+			size += len(x.name)
 			left = append(left, x.name)
 		}
 		x.told, x.toldState = there, x.state
@@ -212,6 +222,7 @@ func (r *Room) difference() *meshv1.RoomUpdate {
 	if len(members)+len(left) == 0 {
 		return nil
 	}
+	r.restsUntil = now.Add(time.Second * time.Duration(size) / BytesPerSecond)
 	u := r.next()
 	u.Members, u.Left, u.Count = members, left, uint64(r.toldCount)
 	return u

@@ -9,8 +9,8 @@ type users struct {
 	byConn  map[uint64]*connection
 	present int // that have connections
 	bytes   int // of their names and states
-	// stateBytes are those of the states of all connections.
-	stateBytes int
+	// connBytes are those of the names and states of all connections.
+	connBytes int
 }
 
 // user is a member, or was one until what has changed is told.
@@ -46,12 +46,13 @@ func (u *users) put(id uint64, name string, state []byte, stateAt uint64) *user 
 			u.bytes += len(name)
 		}
 		c.user.conns = append(c.user.conns, c)
+		u.connBytes += len(name)
 		u.byConn[id] = c
 	case c.stateAt >= stateAt:
 		c.seen = true // it is known, whichever edge's report of it came last
 		return nil
 	}
-	u.stateBytes += len(state) - len(c.state)
+	u.connBytes += len(state) - len(c.state)
 	c.state, c.stateAt, c.seen = state, stateAt, true
 	u.settle(c.user)
 	return c.user
@@ -74,7 +75,7 @@ func (u *users) remove(id uint64) *user {
 		return nil
 	}
 	delete(u.byConn, id)
-	u.stateBytes -= len(c.state)
+	u.connBytes -= len(c.state) + len(c.user.name)
 	x := c.user
 	for i := range x.conns {
 		if x.conns[i] == c {

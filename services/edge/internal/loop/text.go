@@ -17,7 +17,8 @@ import (
 )
 
 // Connections whose messages are JSON get a text message for each frame. What all subscribers of a
-// message share of it is made once for a loop, when the first of them is to get it.
+// message share of it is made once for a loop, when the first of them is to get it, and so is who is
+// in a topic.
 
 const (
 	// mostTexts and mostTextBytes bound what is kept of messages as JSON, for keepTexts at most.
@@ -89,6 +90,22 @@ func (t *texts) shared(body []byte) []byte {
 	if err != nil {
 		return nil
 	}
+	t.makeRoom(len(made))
+	t.made[key] = made
+	return made
+}
+
+// presence is a Presence as JSON, which all who watch the topic get; nil: it can't be.
+func (t *texts) presence(frame []byte) []byte {
+	key := unsafe.SliceData(frame)
+	if made, ok := t.made[key]; ok {
+		return made
+	}
+	made, err := text.AppendFrame(nil, frame)
+	if err != nil {
+		return nil
+	}
+	t.work += len(frame)
 	t.makeRoom(len(made))
 	t.made[key] = made
 	return made
@@ -194,6 +211,11 @@ func (t *texts) appendSplit(dst [][]byte, body, tail []byte) [][]byte {
 func (t *texts) appendFrame(dst [][]byte, kind wirev1.FrameType, frame []byte) [][]byte {
 	if made := t.whole(kind, frame); made != nil {
 		return t.say(dst, made, t.end)
+	}
+	if kind == wirev1.FrameType_FRAME_TYPE_PRESENCE {
+		if made := t.presence(frame); made != nil {
+			return t.say(dst, made, nil)
+		}
 	}
 	t.work += len(frame)
 	out, err := text.AppendFrame(t.alone[:0], frame)

@@ -220,6 +220,32 @@ func TestTextIsTheSameHoweverItIsGathered(t *testing.T) {
 	}
 }
 
+// Who is in a topic is made JSON of once for all connections of a loop that are told.
+func TestPresenceAsJSONIsShared(t *testing.T) {
+	tx := texts{}
+	m := &wirev1.Presence{Topic: "room/1", Snapshot: true, Count: 100}
+	for i := range 100 {
+		m.Members = append(m.Members, &wirev1.Presence_Member{User: fmt.Sprint("user-", i), State: make([]byte, 32)})
+	}
+	frame, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_PRESENCE, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := text.AppendFrame(nil, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(wsframe.AppendHeader(nil, wsframe.Text, len(want)), want...)
+	for i := range 3 {
+		if got := slices.Concat(tx.appendFrames(nil, [][]byte{frame})...); !bytes.Equal(got, want) {
+			t.Fatalf("%d: got %q, want %q", i, got, want)
+		}
+	}
+	if tx.work != len(frame) || tx.bytes == 0 {
+		t.Fatalf("JSON of %d bytes is made for a frame of %d, and %d are kept", tx.work, len(frame), tx.bytes)
+	}
+}
+
 // What was gathered for a connection stays as it is while others are gathered for, whatever they
 // get, until the flush is over.
 func TestTextsOfAFlushStayAsTheyAre(t *testing.T) {

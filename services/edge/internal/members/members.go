@@ -49,7 +49,8 @@ type Delivery interface {
 const (
 	// MaxWatches is how many topics a connection may watch.
 	MaxWatches = 64
-	// MaxStates is in how many topics it may have a state.
+	// MaxStates is in how many topics it may have a state. Of so many more it is known that they
+	// were emptied, so that it is told whatever comes next.
 	MaxStates = 16
 	// StateEvery is how often it may change one, and stateBurst how many changes may come at once.
 	StateEvery = 100 * time.Millisecond
@@ -331,7 +332,7 @@ func (d *Desk) Close(slot uint32) {
 	for i := range h.states {
 		d.cfg.Delivery.Keep(h.conn, -h.states[i].bytes())
 	}
-	d.stats.States -= int64(len(h.states))
+	d.stats.States -= int64(h.saying())
 	delete(d.held, slot)
 }
 
@@ -398,31 +399,46 @@ func (d *Desk) setState(c exchange.Conn, topic string, value []byte) {
 		d.evict(h)
 		at = len(h.states)
 		h.states = append(h.states, state{topic: topic})
-		d.stats.States++
 		d.cfg.Delivery.Keep(c, h.states[at].bytes())
 	}
+	d.stats.States -= int64(h.saying())
 	s := &h.states[at]
 	d.cfg.Delivery.Keep(c, len(value)-len(s.value))
-	// A state that is emptied stays, where there is room, so that its emptiness is told as newer
-	// than what was before.
+	// A state that is emptied stays for a while, so that its emptiness is told as newer than what was
+	// before.
 	s.value, s.since = bytes.Clone(value), max(wall, s.since+1)
+	d.stats.States += int64(h.saying())
 	d.cfg.Delivery.Moved(c, topic)
+}
+
+// saying is in how many topics a connection has a state.
+func (h *held) saying() (n int) {
+	for i := range h.states {
+		if len(h.states[i].value) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // hasRoom reports whether a connection may have a state in a topic.
 func (h *held) hasRoom(topic string) bool {
-	return len(h.states) < MaxStates || slices.ContainsFunc(h.states, func(s state) bool { return s.topic == topic || len(s.value) == 0 })
+	return h.saying() < MaxStates || slices.ContainsFunc(h.states, func(s state) bool { return s.topic == topic && len(s.value) > 0 })
 }
 
-// evict makes room for a state, in the place of one that was emptied.
+// evict makes room for a state, in the place of the one that was emptied first.
 func (d *Desk) evict(h *held) {
-	if len(h.states) < MaxStates {
+	if len(h.states) < 2*MaxStates {
 		return
 	}
-	i := slices.IndexFunc(h.states, func(s state) bool { return len(s.value) == 0 })
-	d.cfg.Delivery.Keep(h.conn, -h.states[i].bytes())
-	h.states = slices.Delete(h.states, i, i+1)
-	d.stats.States--
+	first := -1
+	for i := range h.states {
+		if s := &h.states[i]; len(s.value) == 0 && (first < 0 || s.since < h.states[first].since) {
+			first = i
+		}
+	}
+	d.cfg.Delivery.Keep(h.conn, -h.states[first].bytes())
+	h.states = slices.Delete(h.states, first, first+1)
 }
 
 // State is what a connection says of itself in a topic, and since when; 0: it has never said

@@ -5,6 +5,7 @@ package presencerooms
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ const (
 	// are dead are judged to be within 13 s.
 	waitForEdges = 15 * time.Second
 	lookForEdges = 250 * time.Millisecond
+	// largeFor is how long a topic is refused whose room took too much memory.
+	largeFor = 30 * time.Second
 	// frameBytes is about how many bytes one message to an edge carries; one update may be as long.
 	frameBytes = 256 << 10
 	// updatesField is RoomFrame.updates.
@@ -64,8 +67,8 @@ type Config struct {
 	Publish func(subject string, data []byte) error
 	// MaxRooms at a time; further topics are refused.
 	MaxRooms int
-	// MaxBytes that the members of all rooms take, about; beyond it rooms are refused, and those
-	// that grow end.
+	// MaxBytes that the members of all rooms take, about; beyond it rooms are refused, and the
+	// largest ones end.
 	MaxBytes int
 	Registry prometheus.Registerer
 }
@@ -78,24 +81,28 @@ type Rooms struct {
 
 	mu      sync.Mutex
 	byTopic map[string]*one
-	due     map[*one]struct{} // that have something to tell
-	out     map[presence.Source][][]byte
-	bytes   int // that members take
-	stopped bool
+	// tooLarge are the topics whose rooms took too much memory, until when they may be asked for.
+	tooLarge map[string]time.Time
+	due      map[*one]struct{} // that have something to tell
+	out      map[presence.Source][][]byte
+	bytes    int // that members take
+	stopped  bool
 }
 
 // one room. Rooms.mu guards it.
 type one struct {
-	topic  string
-	core   *room.Room
-	begun  bool // all edges have told of their members
-	edges  map[presence.Source]*lease
-	bytes  int // of Rooms.bytes
-	cancel context.CancelFunc
+	topic   string
+	core    *room.Room
+	begun   bool // all edges have told of their members
+	edges   map[presence.Source]*lease
+	bytes   int    // of Rooms.bytes
+	whole   []byte // the snapshot of a version; nil: not made lately
+	wholeOf uint64
+	cancel  context.CancelFunc
 }
 
-// weigh counts what a room's members take, and reports whether there is room for that. r.mu is
-// held.
+// weigh counts what a room's members take. Where that is too much together the largest rooms end;
+// fits is false where this one is among them. r.mu is held.
 func (r *Rooms) weigh(x *one) (fits bool) {
 	if r.byTopic[x.topic] != x {
 		return true // it has ended
@@ -103,7 +110,28 @@ func (r *Rooms) weigh(x *one) (fits bool) {
 	before := x.bytes
 	x.bytes = x.core.Bytes()
 	r.bytes += x.bytes - before
-	return x.bytes <= before || r.bytes <= r.cfg.MaxBytes
+	for r.bytes > r.cfg.MaxBytes && x.bytes > before {
+		largest := x
+		for _, o := range r.byTopic {
+			if o.bytes > largest.bytes {
+				largest = o
+			}
+		}
+		r.tooLarge[largest.topic] = time.Now().Add(largeFor)
+		if largest == x {
+			return false
+		}
+		r.refuse(largest, errNoMemory)
+	}
+	return true
+}
+
+// snapshot is all that was told, encoded once for all edges that ask in the same second.
+func (x *one) snapshot() []byte {
+	if _, version := x.core.Version(); x.whole == nil || x.wholeOf != version {
+		x.whole, x.wholeOf = encode(x.core.Snapshot()), version
+	}
+	return x.whole
 }
 
 // lease of an edge.
@@ -114,7 +142,7 @@ type lease struct {
 
 // New makes Rooms without rooms.
 func New(cfg Config) *Rooms {
-	r := &Rooms{cfg: cfg, byTopic: map[string]*one{}, due: map[*one]struct{}{}, out: map[presence.Source][][]byte{}}
+	r := &Rooms{cfg: cfg, byTopic: map[string]*one{}, tooLarge: map[string]time.Time{}, due: map[*one]struct{}{}, out: map[presence.Source][][]byte{}}
 	r.metrics = newMetrics(cfg.Registry, r)
 	return r
 }
@@ -146,6 +174,10 @@ func (r *Rooms) Lease(from presence.Source, l *meshv1.RoomLease) {
 	}
 	now := time.Now()
 	r.mu.Lock()
+	if r.stopped {
+		r.mu.Unlock()
+		return // the edge asks another router
+	}
 	for _, t := range l.GetEnded() {
 		if x := r.byTopic[t]; x != nil {
 			delete(x.edges, from)
@@ -166,8 +198,8 @@ func (r *Rooms) Lease(from presence.Source, l *meshv1.RoomLease) {
 // want takes in what an edge asks of one topic. r.mu is held.
 func (r *Rooms) want(now time.Time, from presence.Source, w *meshv1.RoomLease_Want) {
 	x := r.byTopic[w.GetTopic()]
-	if x == nil && topic.Check(w.GetTopic()) != nil {
-		return // no edge of this mesh asks that
+	if x == nil && (topic.Check(w.GetTopic()) != nil || r.cfg.Policies.Table().HidesMembers(w.GetTopic()) != nil) {
+		return // no edge asks that, or this router hears of the policy later than the edge
 	}
 	if x == nil {
 		var why *code.Error
@@ -186,7 +218,7 @@ func (r *Rooms) want(now time.Time, from presence.Source, w *meshv1.RoomLease_Wa
 	if run, version := x.core.Version(); x.begun && (run != w.GetRun() || version != w.GetVersion()) && now.Sub(l.sentAt) >= snapshotEvery {
 		l.sentAt = now
 		r.metrics.snapshots.Inc()
-		r.tell(from, encode(x.core.Snapshot()))
+		r.tell(from, x.snapshot())
 	}
 }
 
@@ -196,11 +228,8 @@ func (r *Rooms) begin(name string) (*one, *code.Error) {
 	if why := table.Refuses(name); why != nil {
 		return nil, why
 	}
-	if why := table.HidesMembers(name); why != nil {
-		return nil, why
-	}
-	if r.stopped {
-		return nil, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping")
+	if _, is := r.tooLarge[name]; is {
+		return nil, errNoMemory
 	}
 	if len(r.byTopic) >= r.cfg.MaxRooms || r.bytes >= r.cfg.MaxBytes {
 		return nil, code.Retry(wirev1.Code_CODE_OVERLOADED, time.Second, "the router is at its limit of topics whose members clients watch, or of their members")
@@ -230,15 +259,21 @@ func (r *Rooms) end(x *one) {
 // fail ends a room for a reason that its edges are told.
 func (r *Rooms) fail(x *one, why *code.Error) {
 	r.mu.Lock()
-	if r.byTopic[x.topic] == x {
-		body := refusal(x.topic, why)
-		for e := range x.edges {
-			r.tell(e, body)
-		}
-		r.metrics.refused.WithLabelValues(code.Name(why.Code)).Inc()
-		r.end(x)
-	}
+	r.refuse(x, why)
 	r.unlockAndSend()
+}
+
+// refuse is fail with r.mu held.
+func (r *Rooms) refuse(x *one, why *code.Error) {
+	if r.byTopic[x.topic] != x {
+		return
+	}
+	body := refusal(x.topic, why)
+	for e := range x.edges {
+		r.tell(e, body)
+	}
+	r.metrics.refused.WithLabelValues(code.Name(why.Code)).Inc()
+	r.end(x)
 }
 
 // follow keeps a room up to date until it ends. A stream that ends for what passes is followed by
@@ -275,7 +310,7 @@ func (r *Rooms) stream(ctx context.Context, x *one) error {
 		put(x, time.Now(), m)
 	}
 	fits := r.weigh(x)
-	r.mu.Unlock()
+	r.unlockAndSend()
 	if !fits {
 		return errNoMemory
 	}
@@ -300,15 +335,24 @@ var errNoMemory = code.New(wirev1.Code_CODE_OVERLOADED, "the router has no memor
 // begins to tell then.
 func (r *Rooms) await(ctx context.Context, x *one, stream *presencewatch.Stream) error {
 	until := time.Now().Add(waitForEdges)
-	for stream.Silent() > 0 && time.Now().Before(until) {
-		look, cancel := context.WithTimeout(ctx, lookForEdges)
-		events, err := stream.NextEvents(look)
-		late := look.Err() != nil
-		cancel()
-		if err != nil && (!late || ctx.Err() != nil) {
+	for {
+		events, silent, err := stream.TakeEvents()
+		if err == nil {
+			err = r.take(x, events)
+		}
+		if err != nil {
 			return err
 		}
-		if err := r.take(x, events); err != nil {
+		if silent == 0 || !time.Now().Before(until) {
+			break
+		}
+		look, cancel := context.WithTimeout(ctx, lookForEdges)
+		events, err = stream.NextEvents(look)
+		cancel()
+		if err == nil {
+			err = r.take(x, events)
+		}
+		if err != nil && (!errors.Is(look.Err(), context.DeadlineExceeded) || ctx.Err() != nil || errors.Is(err, errNoMemory)) {
 			return err
 		}
 	}
@@ -318,7 +362,7 @@ func (r *Rooms) await(ctx context.Context, x *one, stream *presencewatch.Stream)
 	if !x.begun && r.byTopic[x.topic] == x {
 		x.begun = true
 		x.core.Start()
-		body := encode(x.core.Snapshot())
+		body := x.snapshot()
 		for e, l := range x.edges {
 			l.sentAt = now
 			r.metrics.snapshots.Inc()
@@ -338,7 +382,7 @@ func put(x *one, now time.Time, m *presence.Member) {
 func (r *Rooms) take(x *one, events []presence.Event) error {
 	now := time.Now()
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlockAndSend()
 	for _, e := range events {
 		if e.Left {
 			x.core.Remove(now, e.Member.GetConnectionId())
@@ -382,7 +426,13 @@ func (r *Rooms) tick(now time.Time) {
 func (r *Rooms) expire(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for t, until := range r.tooLarge {
+		if now.After(until) {
+			delete(r.tooLarge, t)
+		}
+	}
 	for _, x := range r.byTopic {
+		x.whole = nil
 		for e, l := range x.edges {
 			if now.After(l.until) {
 				delete(x.edges, e)

@@ -35,7 +35,7 @@ func (o one) frame(w *Watches, kind meshv1.PresenceReport_Kind, n uint64) {
 	data, _ := proto.Marshal(&meshv1.PresenceFrame{
 		EdgeId: o.edge.ID, EdgeIncarnation: o.edge.Incarnation, RouterIncarnation: w.cfg.Incarnation, Reports: []*meshv1.PresenceReport{r},
 	})
-	w.receive(data)
+	w.Receive(data)
 }
 
 // lists namespace crew, with presence.

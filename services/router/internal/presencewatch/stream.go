@@ -67,11 +67,16 @@ func (s *Stream) NextEvents(ctx context.Context) ([]presence.Event, error) {
 	}
 }
 
-// Silent is how many edges have not told of their members yet, not even late.
-func (s *Stream) Silent() int {
+// TakeEvents is NextEvents without waiting. silent is how many edges have not told of their members
+// yet, not even late: of all others they are among the members and the events so far.
+func (s *Stream) TakeEvents() (events []presence.Event, silent int, err error) {
 	s.watches.mu.Lock()
 	defer s.watches.mu.Unlock()
-	return s.watch.follower.IncompleteSources()
+	if s.err != nil {
+		return nil, 0, s.err
+	}
+	events, s.events = s.events, nil
+	return events, s.watch.follower.IncompleteSources(), nil
 }
 
 // Close ends the stream.

@@ -32,12 +32,12 @@ func TestManyWatchesTakeTurns(t *testing.T) {
 		all = append(all, w.put(now, presence.Topics{Filter: fmt.Sprint("crew/", i), Named: true}))
 	}
 	clear(a.times)
-	w.tick(now)
+	w.Tick(now)
 	if n := len(a.times); n != looksPerTick {
 		t.Fatalf("%d are looked at in a tick", n)
 	}
 	for range 2 {
-		w.tick(now)
+		w.Tick(now)
 	}
 	if n := len(a.times); n != len(all) {
 		t.Fatalf("%d of %d have had their turns", n, len(all))
@@ -49,7 +49,7 @@ func TestManyWatchesTakeTurns(t *testing.T) {
 	}
 	clear(a.times)
 	for range 2 {
-		w.tick(now)
+		w.Tick(now)
 	}
 	if n, left := len(a.times), len(all)/3; n < left || n > left+1 || len(w.byTopics) != len(w.all) {
 		t.Fatalf("%d of %d have had their turns", n, left)
@@ -57,7 +57,7 @@ func TestManyWatchesTakeTurns(t *testing.T) {
 	for _, x := range w.byTopics {
 		w.forget(x)
 	}
-	if w.tick(now); len(w.all) != 0 {
+	if w.Tick(now); len(w.all) != 0 {
 		t.Fatalf("%d are left", len(w.all))
 	}
 }
@@ -72,7 +72,7 @@ func BenchmarkTick(b *testing.B) {
 			}
 			for b.Loop() {
 				now = now.Add(tickEvery)
-				w.tick(now)
+				w.Tick(now)
 			}
 		})
 	}

@@ -97,7 +97,7 @@ func New(cfg Config) *Watches {
 
 // Start begins to receive reports of edges.
 func (w *Watches) Start(context.Context) error {
-	leave, err := w.cfg.Bus.Subscribe(bus.RouterPresence(w.cfg.RouterID), pendingFrames, func(data []byte, _ func([]byte) error) { w.receive(data) })
+	leave, err := w.cfg.Bus.Subscribe(bus.RouterPresence(w.cfg.RouterID), pendingFrames, func(data []byte, _ func([]byte) error) { w.Receive(data) })
 	if err != nil {
 		return err
 	}
@@ -112,24 +112,35 @@ func (w *Watches) Start(context.Context) error {
 // Stop ends the streams that Drain has not ended, and notifies edges.
 func (w *Watches) Stop(ctx context.Context) error {
 	w.Drain()
+	w.endAll(func(*watch) bool { return true })
 	w.unsubscribe()
 	return w.group.Stop(ctx)
 }
 
-// Drain ends every stream with DRAINING, and accepts no new one.
+// Drain ends every stream of a backend with DRAINING, and accepts no new one. What clients are told
+// goes on until the router says that it leaves: edges ask another one then.
 func (w *Watches) Drain() {
 	w.mu.Lock()
 	w.draining = true
+	w.mu.Unlock()
+	w.endAll(func(x *watch) bool { return !x.topics.Named })
+}
+
+func (w *Watches) endAll(which func(*watch) bool) {
+	w.mu.Lock()
 	for _, x := range w.byTopics {
-		w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping"))
+		if which(x) {
+			w.endWatch(x, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping"))
+		}
 	}
 	w.mu.Unlock()
 	w.sendLeases()
 }
 
-func (w *Watches) run(ctx context.Context) { lifecycle.Every(ctx, tickEvery, w.tick) }
+func (w *Watches) run(ctx context.Context) { lifecycle.Every(ctx, tickEvery, w.Tick) }
 
-func (w *Watches) tick(now time.Time) {
+// Tick does what is due, ten times a second.
+func (w *Watches) Tick(now time.Time) {
 	w.mu.Lock()
 	if len(w.all) > 0 {
 		w.look(now)
@@ -189,8 +200,8 @@ func sources(edges []interest.Edge) map[presence.Source]bool {
 	return all
 }
 
-// receive takes in a frame of an edge.
-func (w *Watches) receive(data []byte) {
+// Receive takes in a frame of an edge. Any goroutine may call it.
+func (w *Watches) Receive(data []byte) {
 	frame := &meshv1.PresenceFrame{}
 	if proto.Unmarshal(data, frame) != nil {
 		w.metrics.badFrames.Inc()

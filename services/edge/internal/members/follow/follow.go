@@ -36,6 +36,9 @@ const (
 	// patience is how long the first answer to a topic may take. A room waits for edges that are
 	// silent, too, which takes a router 13 s to judge.
 	patience = 20 * time.Second
+	// lingerFor is how long a topic is followed that nobody watches any more. Who watches again, and
+	// again, does not have the mesh look for everybody each time.
+	lingerFor = 5 * time.Second
 	// MaxTopics that are followed at a time.
 	MaxTopics = 50_000
 	// MaxBytes of users, and of what they say of themselves, in all topics together.
@@ -69,9 +72,11 @@ type Follower struct {
 	routers map[routerlink.Live]*asked
 	fresh   []*followed // to be asked for soon
 	ended   map[routerlink.Live][]string
-	asking  bool // soon
-	bytes   int  // that views take
-	most    int  // of them
+	asking  bool   // soon
+	begun   uint64 // topics so far
+	idle    int    // topics that nobody watches
+	bytes   int    // that views take
+	most    int    // of them
 }
 
 // Stats of a Follower. Each may be read at any time.
@@ -88,10 +93,12 @@ type followed struct {
 	name    string
 	view    *room.View
 	loops   map[uint16]bool
-	waiting []exchange.Conn // that are told once something is known
-	since   time.Time       // that nothing was known
+	waiting []exchange.Conn // that are told once something is known, each once
+	waits   map[exchange.Conn]bool
+	idle    time.Time // that nobody watches; zero: somebody does
+	since   time.Time // that nothing was known
 	router  routerlink.Live
-	serial  uint64 // of what loops were told
+	serial  uint64 // of what loops were told: above those of the topic when it was followed before
 	whole   []byte // the frame of the snapshot of serial; nil: not made yet
 	fresh   bool
 }
@@ -130,7 +137,7 @@ func (f *Follower) Follow(conn exchange.Conn, topic string) {
 
 // Unfollow implements exchange.Members.
 func (f *Follower) Unfollow(loop uint16, topic string) {
-	f.ops.Do(func() { f.unfollow(loop, topic) })
+	f.ops.Do(func() { f.unfollow(time.Now(), loop, topic) })
 }
 
 // Receive takes in what a router tells. Any goroutine may call it.
@@ -144,35 +151,62 @@ func (f *Follower) follow(now time.Time, conn exchange.Conn, topic string) {
 	t := f.topics[topic]
 	if t == nil {
 		if len(f.topics) >= MaxTopics {
+			f.dropIdle(now)
+		}
+		if len(f.topics) >= MaxTopics {
 			f.cfg.Post(conn.Loop, exchange.MembersEnded{Topic: topic, Code: wirev1.Code_CODE_OVERLOADED, Reason: "the edge is at its limit of topics whose members are watched"})
 			return
 		}
-		t = &followed{name: topic, view: room.NewView(topic), loops: map[uint16]bool{}, since: now}
+		t = &followed{name: topic, view: room.NewView(topic), loops: map[uint16]bool{}, waits: map[exchange.Conn]bool{}, since: now, serial: f.begun << 32}
+		f.begun++
 		f.topics[topic] = t
 		f.stats.Topics.Store(int64(len(f.topics)))
 		f.askSoon(t)
 	}
 	t.loops[conn.Loop] = true
+	if !t.idle.IsZero() {
+		t.idle = time.Time{}
+		f.idle--
+	}
 	if !t.view.Known() {
-		t.waiting = append(t.waiting, conn)
+		if !t.waits[conn] {
+			t.waits[conn], t.waiting = true, append(t.waiting, conn)
+		}
 		return
 	}
 	f.tellOne(t, conn)
 }
 
-func (f *Follower) unfollow(loop uint16, topic string) {
+func (f *Follower) unfollow(now time.Time, loop uint16, topic string) {
 	t := f.topics[topic]
-	if t == nil {
+	if t == nil || !t.loops[loop] {
 		return
 	}
 	if delete(t.loops, loop); len(t.loops) == 0 {
-		f.forget(t)
+		t.idle, t.waiting = now, nil
+		clear(t.waits)
+		f.idle++
+	}
+}
+
+// dropIdle forgets the topics that nobody has watched since then.
+func (f *Follower) dropIdle(since time.Time) {
+	if f.idle == 0 {
+		return
+	}
+	for _, t := range f.topics {
+		if !t.idle.IsZero() && !t.idle.After(since) {
+			f.forget(t)
+		}
 	}
 }
 
 // forget ends following a topic, and has the router know.
 func (f *Follower) forget(t *followed) {
 	delete(f.topics, t.name)
+	if !t.idle.IsZero() {
+		f.idle--
+	}
 	f.bytes -= t.view.Bytes()
 	f.stats.Bytes.Store(int64(f.bytes))
 	f.stats.Topics.Store(int64(len(f.topics)))
@@ -225,8 +259,12 @@ func (f *Follower) update(now time.Time, t *followed, from string, u *meshv1.Roo
 	known := t.view.Known()
 	f.bytes -= t.view.Bytes()
 	told, ok := t.view.Apply(u)
-	f.bytes += t.view.Bytes()
+	if f.bytes += t.view.Bytes(); f.bytes > f.most {
+		f.dropIdle(now)
+	}
 	switch {
+	case f.topics[t.name] != t:
+		return // it was one of them
 	case !ok:
 		f.stats.Missed.Add(1)
 		f.askSoon(t)
@@ -247,8 +285,8 @@ func (f *Follower) update(now time.Time, t *followed, from string, u *meshv1.Roo
 		for _, conn := range t.waiting {
 			f.tellOne(t, conn)
 		}
-		t.waiting = nil
-	case told != nil:
+		t.waiting, t.waits = nil, nil
+	case told != nil && len(t.loops) > 0:
 		frame := encode(told)
 		for loop := range t.loops {
 			f.cfg.Post(loop, exchange.MembersTold{Conn: exchange.Conn{Loop: loop}, Topic: t.name, Frame: frame, Serial: t.serial, Snapshot: told.GetSnapshot()})
@@ -297,6 +335,7 @@ func (f *Follower) askFresh() {
 
 // renew asks for every topic again, and gives up those that no router has told anything of.
 func (f *Follower) renew(now time.Time) {
+	f.dropIdle(now.Add(-lingerFor))
 	live := f.live(now)
 	wants := map[routerlink.Live][]*meshv1.RoomLease_Want{}
 	for _, t := range f.topics {

@@ -101,7 +101,7 @@ func (w *world) took() string {
 			if e.Snapshot {
 				kind = "all"
 			}
-			all = append(all, fmt.Sprintf("%s %d to %d: %d", kind, e.Serial, e.Conn.Slot, p.GetCount()))
+			all = append(all, fmt.Sprintf("%s %d to %d: %d", kind, uint32(e.Serial), e.Conn.Slot, p.GetCount()))
 		case exchange.MembersEnded:
 			all = append(all, fmt.Sprintf("ended %v", e.Code))
 		}
@@ -143,8 +143,18 @@ func TestATopicIsFollowedOnceForAll(t *testing.T) {
 	if _, want := w.asked("room/1"); want.GetRun() != 5 || want.GetVersion() != 4 {
 		t.Fatalf("asked for %v", want)
 	}
-	w.unfollow(0, "room/1")
-	w.askFresh()
+	w.unfollow(w.now, 0, "room/1")
+	for range lingerFor/renewEvery - 1 {
+		w.second()
+	}
+	w.tell("r", &meshv1.RoomUpdate{Topic: "room/1", Run: 5, From: 4, Version: 5, Count: 3, Members: member("cat")})
+	w.expect("")
+	w.follow(w.now, conn(4), "room/1") // it was not forgotten
+	w.expect("all 3 to 4: 3")
+	w.unfollow(w.now, 0, "room/1")
+	for range lingerFor / renewEvery {
+		w.second()
+	}
 	if !w.endedAt("r", "room/1") || w.Stats().Topics.Load() != 0 {
 		t.Fatal("the router does not hear of the end")
 	}
@@ -265,6 +275,64 @@ func TestAnEdgeFollowsSoManyTopics(t *testing.T) {
 	if n := len(w.leases["r"]); n != MaxTopics/wantsPerFrame {
 		t.Fatalf("%d leases", n)
 	}
+	// those that nobody watches make room
+	w.unfollow(w.now, 0, "room/7")
+	w.unfollow(w.now, 0, "room/7")
+	w.follow(w.now, conn(3), "room/y")
+	w.expect("")
+	w.follow(w.now, conn(3), "room/z")
+	w.expect("ended CODE_OVERLOADED")
+}
+
+// Who watches and stops in a loop does not have the mesh look for everybody in the topic each time.
+func TestWatchingAndStoppingInALoop(t *testing.T) {
+	w := newWorld(t, "r")
+	asked, ended := 0, 0
+	for range 100 {
+		w.leases = map[string][]*meshv1.PresenceFrame{}
+		w.follow(w.now, conn(1), "room/1")
+		w.askFresh()
+		w.unfollow(w.now, 0, "room/1")
+		w.askFresh()
+		if r, _ := w.asked("room/1"); r != "" {
+			asked++
+		}
+		if w.endedAt("r", "room/1") {
+			ended++
+		}
+	}
+	if asked != 1 || ended != 0 {
+		t.Errorf("a router was asked %d times to find out who is in a topic, and %d times to forget it", asked, ended)
+	}
+}
+
+// A connection that asks again and again for a topic of which nothing is known yet is answered once.
+func TestWhoAsksAgainIsAnsweredOnce(t *testing.T) {
+	w := newWorld(t, "r")
+	for range 1000 {
+		w.follow(w.now, conn(1), "room/1")
+	}
+	w.askFresh()
+	w.tell("r", &meshv1.RoomUpdate{Topic: "room/1", Run: 1, Version: 1, Count: 0})
+	w.expect("all 1 to 1: 0")
+}
+
+// What is told of a topic that is followed anew is newer by its number than whatever was told of it
+// before.
+func TestSerialsGrow(t *testing.T) {
+	w := newWorld(t, "r")
+	w.follow(w.now, conn(1), "room/1")
+	w.askFresh()
+	for v := range uint64(9) {
+		w.tell("r", &meshv1.RoomUpdate{Topic: "room/1", Run: 1, Version: v + 1, Count: v})
+	}
+	before := w.topics["room/1"].serial
+	w.unfollow(w.now, 0, "room/1")
+	w.dropIdle(w.now)
+	w.follow(w.now, conn(1), "room/1")
+	if after := w.topics["room/1"].serial; after <= before {
+		t.Fatalf("%d after %d", after, before)
+	}
 }
 
 // Users of all topics together have so much memory. The topic that has no room ends.
@@ -285,8 +353,9 @@ func TestUsersHaveSoMuchMemory(t *testing.T) {
 	w.tell("r", &meshv1.RoomUpdate{Topic: "room/4", Run: 1, Version: 1, Count: 1, Members: users})
 	w.expect("all 1 to 1: 1")
 	for i := range 5 {
-		w.unfollow(0, fmt.Sprint("room/", i))
+		w.unfollow(w.now, 0, fmt.Sprint("room/", i))
 	}
+	w.dropIdle(w.now)
 	if w.bytes != 0 || w.Stats().Bytes.Load() != 0 {
 		t.Fatalf("%d bytes of nothing", w.bytes)
 	}
