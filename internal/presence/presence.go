@@ -46,8 +46,8 @@ type Member = meshv1.PresenceMember
 type Topics struct {
 	// Filter is a topic, or has wildcards.
 	Filter string
-	// Named says that it is a topic, and that its members are clients with a subscription of their
-	// own that names it: no wildcards, no groups, no backends. Otherwise every subscription that matches makes one.
+	// Named says that it is a topic, and that its members are clients with a subscription that
+	// names it: no wildcards, no backends. Otherwise every subscription that matches makes one.
 	Named bool
 }
 

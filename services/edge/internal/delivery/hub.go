@@ -110,6 +110,7 @@ func New(cfg Config) *Hub {
 	h.links = linkhealth.NewWatch(cfg.Unhealthy, cfg.Gate)
 	h.rooms = newRooms(h)
 	h.groups = groups{hub: h, room: membership.New(h.port(), h.mesh, &h.rooms.jobs, &h.cost)}
+	h.rooms.roster.Groups = h.groups.room
 	h.windows.hub, h.acks.hub = h, h
 	if cfg.Kept.Client == nil {
 		cfg.Kept.Client = h.clientOf

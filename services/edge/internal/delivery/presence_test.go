@@ -224,7 +224,7 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 				wild := filter == "seen/#"
 				is := wild && names(here, name)
 				if name == filter && named {
-					is = namesAlone(here, name)
+					is = names(here, name)
 				} else if name == filter {
 					_, is = w.h.rooms.presence.Since(w.h.handle(here), name)
 				}
@@ -246,17 +246,12 @@ func TestWhatIsToldIsTheTruth(t *testing.T) {
 
 // names reports whether a subscription of the connection names a topic.
 func names(c *state.Conn, topic string) bool {
-	return namesAlone(c, topic) || slices.ContainsFunc(c.Groups, func(g *state.Member) bool { return g.Counts() && g.Filter == topic })
-}
-
-// namesAlone is names without groups.
-func namesAlone(c *state.Conn, topic string) bool {
 	for _, s := range c.Subs.All() {
 		if s.Active && s.Open && !s.Dead && s.Filter() == topic {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(c.Groups, func(g *state.Member) bool { return g.Counts() && g.Filter == topic })
 }
 
 func b2i(b bool) int {

@@ -36,9 +36,11 @@ type Delivery interface {
 	// Client is whether a connection is a backend's; the rest is not looked at.
 	Client(slot uint32) (clientID, user string, backend, is bool)
 	// Tracks are how many places a topic has, of connections with a subscription that matches it;
-	// what takes the place of one that goes was behind it. TrackAt is the connection in one.
+	// what takes the place of one that goes was behind it. TrackAt is the connection in one, and
+	// InGroups appends those with a group's subscription that names it.
 	Tracks(topic string) int
 	TrackAt(topic string, i int) exchange.Conn
+	InGroups(dst []exchange.Conn, topic string) []exchange.Conn
 	// Saying is what a connection says of itself in a topic, since when, in microseconds; 0: it has
 	// never said anything.
 	Saying(c exchange.Conn, topic string) (state []byte, since uint64)
@@ -241,7 +243,7 @@ func (w *Watch) Since(c exchange.Conn, name string) (since uint32, is bool) {
 	return w.isMember(c, &filter{name: name}, "")
 }
 
-// Names reports whether an open connection has a subscription of its own that names a topic.
+// Names reports whether an open connection has a subscription that names a topic.
 func (w *Watch) Names(c exchange.Conn, name string) bool {
 	_, is := w.isMember(c, &filter{name: name, named: true}, "")
 	return is
@@ -258,9 +260,6 @@ func (w *Watch) isMember(c exchange.Conn, f *filter, name string) (since uint32,
 		}
 	}
 	alone, shared := w.cfg.Delivery.Subscriptions(c)
-	if f.named {
-		shared = 0 // of a group's members it is the dispatcher's edge alone that routers ask
-	}
 	w.cfg.Cost.Add(alone + shared)
 	for i := range alone + shared {
 		in, at := i >= alone, i

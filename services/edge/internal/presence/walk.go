@@ -95,7 +95,8 @@ type namedWalk struct {
 	f       *filter
 	walk    uint64
 	begun   bool
-	left    int // places
+	left    int             // places
+	groups  []exchange.Conn // members of groups
 	changes []members.Change
 }
 
@@ -106,13 +107,17 @@ func (j *namedWalk) Step() bool {
 	}
 	cfg := &j.w.cfg
 	if !j.begun {
-		j.begun, j.left = true, cfg.Delivery.Tracks(j.f.name)
+		j.begun, j.left, j.groups = true, cfg.Delivery.Tracks(j.f.name), cfg.Delivery.InGroups(nil, j.f.name)
+		cfg.Cost.Add(len(j.groups))
 	}
 	done := false
 	for range cfg.Cost.Slice(walkSlice) {
 		if j.left = min(j.left, cfg.Delivery.Tracks(j.f.name)); j.left > 0 {
 			j.left--
 			j.look(cfg.Delivery.TrackAt(j.f.name, j.left))
+		} else if n := len(j.groups); n > 0 {
+			j.look(j.groups[n-1])
+			j.groups = j.groups[:n-1]
 		} else {
 			done = true
 			j.changes = append(j.changes, members.Change{Kind: members.Walked, Filter: j.f.name, Named: true, Walk: j.walk})

@@ -12,6 +12,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/delivery/state"
 	"github.com/pushmesh/pushmesh/services/edge/internal/departure"
 	"github.com/pushmesh/pushmesh/services/edge/internal/exchange"
+	"github.com/pushmesh/pushmesh/services/edge/internal/groups/membership"
 	"github.com/pushmesh/pushmesh/services/edge/internal/presence"
 )
 
@@ -33,6 +34,7 @@ type Roster struct {
 	Conns  *state.Conns
 	Topics *state.Topics
 	Counts *count.Desk
+	Groups *membership.Groups
 	Names  Names
 	States States
 	// Wall is Unix time in microseconds.
@@ -110,6 +112,11 @@ func (r *Roster) Tracks(topic string) int {
 // TrackAt is the connection in one of them.
 func (r *Roster) TrackAt(topic string, i int) exchange.Conn {
 	return r.handle(r.Topics.ByName.Get(topic).Tracks.At(i).Conn)
+}
+
+// InGroups appends the connections with a group's subscription that names a topic.
+func (r *Roster) InGroups(dst []exchange.Conn, topic string) []exchange.Conn {
+	return r.Groups.NamedBy(dst, topic)
 }
 
 // Client is who a connection says it is, its user, and whether it is a backend's; is: it has said

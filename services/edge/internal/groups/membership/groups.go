@@ -77,6 +77,18 @@ func (g *Groups) Of(name string) []*List {
 	return all
 }
 
+// NamedBy appends the connections of members that have joined and whose filter is the name itself.
+func (g *Groups) NamedBy(dst []exchange.Conn, name string) []exchange.Conn {
+	if l := g.lists[name]; l != nil {
+		for _, m := range l.Members {
+			if m.Open() {
+				dst = append(dst, m.Conn)
+			}
+		}
+	}
+	return dst
+}
+
 func (g *Groups) list(m *Member) {
 	l := g.lists[m.Filter]
 	if l == nil {
