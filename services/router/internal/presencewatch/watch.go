@@ -114,7 +114,7 @@ func (w *Watches) join(now time.Time, topics presence.Topics) (*watch, *code.Err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.draining && !topics.Named {
+	if w.stopped || w.draining && !topics.Named {
 		return nil, code.Retry(wirev1.Code_CODE_DRAINING, time.Second, "the router is stopping")
 	}
 	if err := w.allowed(topics); err != nil {

@@ -78,6 +78,7 @@ type Watches struct {
 	ids      uint64
 	asks     uint64
 	draining bool
+	stopped  bool
 	leases   []lease // to be sent
 }
 
@@ -111,7 +112,9 @@ func (w *Watches) Start(context.Context) error {
 
 // Stop ends the streams that Drain has not ended, and notifies edges.
 func (w *Watches) Stop(ctx context.Context) error {
-	w.Drain()
+	w.mu.Lock()
+	w.draining, w.stopped = true, true
+	w.mu.Unlock()
 	w.endAll(func(*watch) bool { return true })
 	w.unsubscribe()
 	return w.group.Stop(ctx)

@@ -165,7 +165,7 @@ func (f *Follower) follow(now time.Time, conn exchange.Conn, topic string) {
 	}
 	t.loops[conn.Loop] = true
 	if !t.idle.IsZero() {
-		t.idle = time.Time{}
+		t.idle, t.since = time.Time{}, now
 		f.idle--
 	}
 	if !t.view.Known() {
