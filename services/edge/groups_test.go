@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/edge/internal/test/edgetest"
@@ -73,7 +74,7 @@ func TestAGroupGoesOnWhileVeryManyAreMade(t *testing.T) {
 	e, _ := w.edge("e1")
 	c := w.client(e, &wirev1.Hello{ClientId: "innocent"})
 	c.subscribe(&wirev1.Subscribe{Id: 1, Group: "g", Filter: "mine", Ack: true})
-	w.router.WaitHolds("mine")
+	w.router.WaitHolds("mine", topic.MembersOf("mine"))
 	seq := uint64(0)
 	way := func() time.Duration {
 		seq++
