@@ -102,7 +102,8 @@ func (s *Subscriber) WatchPresence(ctx context.Context, topic string, f func(Pre
 	return w, w.Err()
 }
 
-// Members that are there, in the order of their users, as told last; none where CountsOnly was told.
+// Members that are there, in the order of their users, as told last; none where CountsOnly was
+// told.
 func (w *PresenceWatch) Members() []PresenceMember {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -148,12 +149,12 @@ type ownState struct{ value []byte }
 type stateAsk struct {
 	topic string
 	says  *ownState
-	done  chan error
+	done  chan error // has room for the answer
 }
 
-// SetState says what others see of this client in a topic, 1 KiB at most; nothing: they see nothing.
-// It holds on later connections, too, until it is set again. Several clients of one user are one
-// member: what was said last counts.
+// SetState says what others see of this client in a topic, 1 KiB at most; nothing: they see
+// nothing. It holds on later connections, too, until it is set again. Several clients of one user
+// are one member: what was said last counts.
 func (s *Subscriber) SetState(ctx context.Context, topic string, state []byte) error {
 	s.mu.Lock()
 	if s.closing || s.err != nil {
@@ -183,22 +184,15 @@ func (s *Subscriber) SetState(ctx context.Context, topic string, state []byte) e
 
 func (s *Subscriber) putState(l *link.Conn, topic string, done chan error) {
 	if !offers(l) {
-		stateDone(done, &Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"})
+		done <- &Error{Code: wirev1.Code_CODE_UNSUPPORTED, Message: "this edge has no presence for clients"}
 		return
 	}
 	id, says := s.nextID(), s.presence.states[topic]
 	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Id: id, Topic: topic, State: says.value}); bad != nil {
-		stateDone(done, unsent(bad))
+		done <- unsent(bad)
 		return
 	}
 	s.presence.asks[id] = &stateAsk{topic: topic, says: says, done: done}
-}
-
-// stateDone gives whoever waits, if anybody does, its answer.
-func stateDone(done chan error, err error) {
-	if done != nil {
-		done <- err
-	}
 }
 
 // offers reports whether an edge knows presence. An older one would end the connection.
@@ -211,14 +205,15 @@ func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
 		return false
 	}
 	delete(s.presence.asks, id)
-	holds := func() bool { return s.presence.states[a.topic] == a.says } // nothing else was said since
+	// nothing else was said since
+	holds := func() bool { return s.presence.states[a.topic] == a.says }
 	switch {
 	case err != nil && err.Retryable():
 		s.afterwards(err.RetryAfter, func(l *link.Conn) {
 			if holds() && l != nil {
 				s.putState(l, a.topic, a.done)
 			} else {
-				stateDone(a.done, nil) // it is said on the next connection, or was said again
+				a.done <- nil // it is said on the next connection, or was said again
 			}
 		})
 		return true
@@ -226,9 +221,9 @@ func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
 		delete(s.presence.states, a.topic)
 	}
 	if err == nil {
-		stateDone(a.done, nil)
+		a.done <- nil
 	} else {
-		stateDone(a.done, err)
+		a.done <- err
 	}
 	return true
 }
@@ -236,7 +231,7 @@ func (s *Subscriber) stateAnswered(id uint32, err *Error) bool {
 // presenceConnected says and asks everything again on a new connection.
 func (s *Subscriber) presenceConnected(l *link.Conn) {
 	for topic := range s.presence.states {
-		s.putState(l, topic, nil)
+		s.putState(l, topic, make(chan error, 1))
 	}
 	for _, w := range s.presence.watches {
 		w.ask(l)
@@ -247,7 +242,7 @@ func (s *Subscriber) presenceConnected(l *link.Conn) {
 func (s *Subscriber) presenceBroken() {
 	for id, a := range s.presence.asks {
 		delete(s.presence.asks, id)
-		stateDone(a.done, nil) // it is said on the next one
+		a.done <- nil // it is said on the next one
 	}
 	for _, w := range s.presence.watches {
 		w.id = 0
@@ -261,7 +256,7 @@ func (s *Subscriber) endPresence(err error) {
 	}
 	for id, a := range s.presence.asks {
 		delete(s.presence.asks, id)
-		stateDone(a.done, err)
+		a.done <- err
 	}
 }
 
@@ -293,8 +288,8 @@ func (s *Subscriber) presenceRefused(id uint32, err *Error) bool {
 	return true
 }
 
-// afterwards does something again that was refused for now, with the connection that there is then, or
-// without.
+// afterwards does something again that was refused for now, with the connection that there is then,
+// or without.
 func (s *Subscriber) afterwards(pause time.Duration, again func(*link.Conn)) {
 	time.AfterFunc(max(pause, s.cfg.MinBackoff), func() {
 		s.mu.Lock()

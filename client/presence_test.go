@@ -99,7 +99,8 @@ func TestPresenceIsToldAsDifferences(t *testing.T) {
 	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Members: users("cat", "ann=x"), Left: []string{"bob"}, Count: 2})
 	ch.expect(t, "+cat ~annx -bob 2")
 	c.send(presenceType, &wirev1.Presence{Topic: "other", Snapshot: true, Count: 9})
-	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("ann=x", "cat"), Count: 2}) // nothing new
+	// nothing new
+	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("ann=x", "cat"), Count: 2})
 	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("ann=y", "dan"), Count: 2})
 	ch.expect(t, "+dan ~anny -cat 2")
 	c.send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, CountsOnly: true, Count: 300})

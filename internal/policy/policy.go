@@ -66,8 +66,8 @@ type Policy struct {
 	// published before it subscribed; nil: it may.
 	Barred        *code.Error
 	HistoryBarred *code.Error
-	// ClientPresence is what clients see of who is in a topic, and ClientPresenceMembers of how many
-	// users by name.
+	// ClientPresence is what clients see of who is in a topic, and ClientPresenceMembers of how
+	// many users by name.
 	ClientPresence        pushmeshv1.ClientPresence
 	ClientPresenceMembers int
 	// DeliveredEvents: every ACK of a durable message is an event while somebody wants these.

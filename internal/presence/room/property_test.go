@@ -443,7 +443,8 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// Many states at once are told, and the next ones are gathered for as long as so many bytes may take.
+// Many states at once are told, and the next ones are gathered for as long as so many bytes may
+// take.
 func TestLongUpdatesAreToldMoreSeldom(t *testing.T) {
 	now := time.Now()
 	r := New("room/1", 1, Rules{Members: 200})

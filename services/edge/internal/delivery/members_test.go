@@ -13,7 +13,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/edge/internal/members"
 )
 
-// A state that is emptied to make room for another one is told as empty, whatever comes right after.
+// A state that is emptied to make room for another one is told as empty, whatever comes right
+// after.
 func TestAStateThatMakesRoomIsToldAsEmpty(t *testing.T) {
 	w := shown(t)
 	c := w.connect(&wirev1.Hello{ClientId: "a", HeartbeatMs: 600_000})

@@ -13,8 +13,8 @@ type Members interface {
 	Unfollow(loop uint16, topic string)
 }
 
-// MembersTold tells of who is in a topic: one connection, all that is known, or all that watch, what
-// has changed. The frame is a whole Presence, shared by all who get it, and is not changed.
+// MembersTold tells of who is in a topic: one connection, all that is known, or all that watch,
+// what has changed. The frame is a whole Presence, shared by all who get it, and is not changed.
 type MembersTold struct {
 	// Conn with the generation 0: everybody who watches the topic.
 	Conn  Conn

@@ -17,8 +17,8 @@ import (
 )
 
 // Connections whose messages are JSON get a text message for each frame. What all subscribers of a
-// message share of it is made once for a loop, when the first of them is to get it, and so is who is
-// in a topic.
+// message share of it is made once for a loop, when the first of them is to get it, and so is who
+// is in a topic.
 
 const (
 	// mostTexts and mostTextBytes bound what is kept of messages as JSON, for keepTexts at most.

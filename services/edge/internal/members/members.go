@@ -38,7 +38,8 @@ type Delivery interface {
 	// permission, and Over that this is over.
 	Hold(c exchange.Conn, id uint32)
 	Over(slot, id uint32)
-	// Fits reports whether so many bytes more may be kept for a connection, and Keep charges a connection for so many bytes more that are kept for it.
+	// Fits reports whether so many bytes more may be kept for a connection, and Keep charges a
+	// connection for so many bytes more that are kept for it.
 	Fits(c exchange.Conn, bytes int) bool
 	Keep(c exchange.Conn, bytes int)
 	// Moved says that something of a connection in a topic is different.
@@ -338,8 +339,8 @@ func (d *Desk) Close(slot uint32) {
 
 func (s *state) bytes() int { return stateBytes + len(s.topic) + len(s.value) }
 
-// Say has a connection say something of itself in a topic, or refuses that. One with the id 0 is not
-// answered.
+// Say has a connection say something of itself in a topic, or refuses that. One with the id 0 is
+// not answered.
 func (d *Desk) Say(c exchange.Conn, m *wirev1.State) {
 	d.cfg.Cost.Add(requestItems)
 	// who is there, or is told who is, was granted that
@@ -404,8 +405,8 @@ func (d *Desk) setState(c exchange.Conn, topic string, value []byte) {
 	d.stats.States -= int64(h.saying())
 	s := &h.states[at]
 	d.cfg.Delivery.Keep(c, len(value)-len(s.value))
-	// A state that is emptied stays for a while, so that its emptiness is told as newer than what was
-	// before.
+	// A state that is emptied stays for a while, so that its emptiness is told as newer than what
+	// was before.
 	s.value, s.since = bytes.Clone(value), max(wall, s.since+1)
 	d.stats.States += int64(h.saying())
 	d.cfg.Delivery.Moved(c, topic)

@@ -100,8 +100,8 @@ type Config struct {
 	Judging filters.StageConfig
 	// PresenceMembers bounds the members of one filter that is watched; 0: 1,000,000.
 	PresenceMembers int
-	// Rooms is told what routers tell of topics whose members clients watch; nil: nobody is. It must
-	// not block.
+	// Rooms is told what routers tell of topics whose members clients watch; nil: nobody is. It
+	// must not block.
 	Rooms func(*meshv1.RoomFrame)
 	// Groups are the bounds of shared subscriptions.
 	Groups groups.Bounds

@@ -1,6 +1,7 @@
-// Package presencerooms tells edges who is in the topics that their clients watch, by user. A room follows
-// the members of its topic (presencewatch), makes of them what clients see (internal/presence/room),
-// and sends each update to every edge that has asked within the last seconds.
+// Package presencerooms tells edges who is in the topics that their clients watch, by user. A room
+// follows the members of its topic (presencewatch), makes of them what clients see
+// (internal/presence/room), and sends each update to every edge that has asked within the last
+// seconds.
 package presencerooms
 
 import (

@@ -67,7 +67,8 @@ func TestRoomsAreBounded(t *testing.T) {
 	r, told := rooms(t, 3, code.Retry(wirev1.Code_CODE_UNAVAILABLE, time.Hour, "not yet"))
 	e := presence.Source{ID: "e"}
 	r.Lease(e, want("crew/1", "crew/2", "crew/3", "crew/4", "room/1"))
-	if len(told) != 1 { // what this router does not show yet is not refused: the edge has seen that it is shown
+	if len(told) != 1 {
+		// what this router does not show yet is not refused: the edge has seen that it is shown
 		t.Fatalf("%d are refused", len(told))
 	}
 	if got := <-told; got.GetTopic() != "crew/4" || got.GetCode() != wirev1.Code_CODE_OVERLOADED || got.GetRetryAfterMs() == 0 {

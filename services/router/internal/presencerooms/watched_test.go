@@ -97,8 +97,8 @@ func TestARoomBeginsWithWhatEdgesHaveToldOf(t *testing.T) {
 	})
 }
 
-// A router that drains, which takes up to two thirds of its time to stop, goes on to tell: edges ask
-// another one once it leaves.
+// A router that drains, which takes up to two thirds of its time to stop, goes on to tell: edges
+// ask another one once it leaves.
 func TestARouterThatDrainsDoesNotPretend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policies := policy.NewWatch(shown{}, nil, "router.r", slog.New(slog.DiscardHandler))

@@ -21,8 +21,8 @@ func (a asks) Interested(dst []interest.Edge, topic string) []interest.Edge {
 	return a.one.Interested(dst, topic)
 }
 
-// Of very many watches some are looked at in each tick, and all of them have their turns, also while
-// others come and end.
+// Of very many watches some are looked at in each tick, and all of them have their turns, also
+// while others come and end.
 func TestManyWatchesTakeTurns(t *testing.T) {
 	a := asks{one{interest.Edge{ID: "edge", Incarnation: 7}}, map[string]int{}}
 	w := New(Config{Edges: a, Bus: bus.New(bus.Config{}), MaxMembers: 1000, MaxQueued: 1000})

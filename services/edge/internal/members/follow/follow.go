@@ -36,8 +36,8 @@ const (
 	// patience is how long the first answer to a topic may take. A room waits for edges that are
 	// silent, too, which takes a router 13 s to judge.
 	patience = 20 * time.Second
-	// lingerFor is how long a topic is followed that nobody watches any more. Who watches again, and
-	// again, does not have the mesh look for everybody each time.
+	// lingerFor is how long a topic is followed that nobody watches any more. Who watches again,
+	// and again, does not have the mesh look for everybody each time.
 	lingerFor = 5 * time.Second
 	// MaxTopics that are followed at a time.
 	MaxTopics = 50_000
@@ -224,8 +224,8 @@ func (f *Follower) tellOne(t *followed, conn exchange.Conn) {
 	f.cfg.Post(conn.Loop, exchange.MembersTold{Conn: conn, Topic: t.name, Frame: t.whole, Serial: t.serial, Snapshot: true})
 }
 
-// encode makes a frame. Users and topics are text that was checked, and rooms are bounded: it always
-// can.
+// encode makes a frame. Users and topics are text that was checked, and rooms are bounded: it
+// always can.
 func encode(m *wirev1.Presence) []byte {
 	frame, err := wire.Append(nil, wirev1.FrameType_FRAME_TYPE_PRESENCE, m)
 	if err != nil {

@@ -306,7 +306,8 @@ func TestWatchingAndStoppingInALoop(t *testing.T) {
 	}
 }
 
-// A connection that asks again and again for a topic of which nothing is known yet is answered once.
+// A connection that asks again and again for a topic of which nothing is known yet is answered
+// once.
 func TestWhoAsksAgainIsAnsweredOnce(t *testing.T) {
 	w := newWorld(t, "r")
 	for range 1000 {
