@@ -24,6 +24,10 @@ var impossible = map[wirev1.FrameType]string{
 	wirev1.FrameType_FRAME_TYPE_CLAIM_STATE:   "the answer",
 	wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN: "a backend has a ticket",
 	wirev1.FrameType_FRAME_TYPE_REFRESHED:     "the answer",
+	wirev1.FrameType_FRAME_TYPE_WATCH:         "backends watch with PresenceService",
+	wirev1.FrameType_FRAME_TYPE_PRESENCE:      "the answer",
+	wirev1.FrameType_FRAME_TYPE_STATE:         "a stream is nobody in a topic",
+	wirev1.FrameType_FRAME_TYPE_STATED:        "the answer",
 }
 
 // Every frame of the protocol is a request or an event under its number and as its message, or
