@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,9 +14,12 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
 
-// maxAttempts of the play's namespace: far more than connections break under a message that nobody
-// refuses.
-const maxAttempts = 12
+// maxAttempts of the play's namespace, and ackTimeout: far more than connections break under a
+// message that nobody refuses, and than a busy machine has its client be late on each of them.
+const (
+	maxAttempts = 20
+	ackTimeout  = 3 * time.Second
+)
 
 // poison says which messages sessions always refuse: about one in 400.
 func poison(id uint64) bool { return id%397 == 0 }
@@ -27,7 +32,7 @@ func (p *Play) namespace(ctx context.Context, prefix string) error {
 	err := p.ask(ctx, func(ctx context.Context, r router) error {
 		res, err := r.namespaces.Put(ctx, &pushmeshv1.NamespaceServicePutRequest{Namespace: &pushmeshv1.Namespace{
 			Prefix: prefix, Policy: &pushmeshv1.Policy{
-				Durable: true, Retention: durationpb.New(24 * time.Hour), AckTimeout: durationpb.New(time.Second),
+				Durable: true, Retention: durationpb.New(24 * time.Hour), AckTimeout: durationpb.New(ackTimeout),
 				MaxRedeliveries: &redeliveries, MaxAttempts: maxAttempts,
 			},
 		}})
@@ -40,8 +45,14 @@ func (p *Play) namespace(ctx context.Context, prefix string) error {
 	return p.Known(ctx, version)
 }
 
-// letters waits until every session has a dead letter for each poisonous message of the log, and
-// returns what there is then, or when the time is over.
+// refusal is a message that a session or a group refuses to the end.
+type refusal struct {
+	who string
+	at  place
+}
+
+// letters waits until every session and group has a dead letter for each poisonous message of the
+// log, and returns what there is then, or when the time is over.
 func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error) {
 	refusing := map[string]bool{} // sessions and groups
 	for _, sub := range p.subs {
@@ -49,11 +60,13 @@ func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error
 			refusing[cmp.Or(sub.group, sub.name)] = true
 		}
 	}
-	want := 0
+	want := map[refusal]bool{} // those that are not there yet
 	for _, topic := range p.topics {
 		for _, m := range h.Log[topic] {
-			if poison(m.ID) {
-				want += len(refusing)
+			for who := range refusing {
+				if poison(m.ID) {
+					want[refusal{who, place{topic, m.Epoch, m.Seq}}] = true
+				}
 			}
 		}
 	}
@@ -61,23 +74,36 @@ func (p *Play) letters(ctx context.Context, h *History) (all []Letter, err error
 	defer cancel()
 	over := time.After(p.Settle) // for waiting, not for an answer that is under way
 	for {
-		if err = p.ask(ctx, func(ctx context.Context, r router) error {
-			all, err = listLetters(ctx, r.letters, p.filter())
-			return err
-		}); err != nil {
-			return nil, fmt.Errorf("dead letters: %w", err)
+		if all, err = p.listed(ctx); err != nil {
+			return nil, err
 		}
-		if len(all) >= want {
+		for _, l := range all {
+			delete(want, refusal{l.Session, place{l.Topic, l.Epoch, l.Seq}})
+		}
+		if len(want) == 0 {
 			return all, nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-over:
+			one := slices.Collect(maps.Keys(want))[0]
+			p.Logf("%d dead letters are not there after %s, that of %s for %v among them", len(want), p.Settle, one.who, one.at)
 			return all, nil
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// listed are the dead letters that there are.
+func (p *Play) listed(ctx context.Context) (all []Letter, err error) {
+	if err := p.ask(ctx, func(ctx context.Context, r router) (err error) {
+		all, err = listLetters(ctx, r.letters, p.filter())
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("dead letters: %w", err)
+	}
+	return all, nil
 }
 
 // whose letter it is: a client's session, or a group, whose name stands before its filter.

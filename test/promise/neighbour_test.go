@@ -47,6 +47,9 @@ func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 			}
 			first.WaitReady(t)
 			second.WaitReady(t)
+			for _, p := range plays { // one does not go on while the other settles
+				p.Quiet()
+			}
 		})
 	})
 	t.Logf("faults=%d %v", faults.Total(), faults.Struck)

@@ -148,11 +148,14 @@ func (p *Play) habits() (all []habits) {
 // Offered and answered so far.
 func (p *Play) Offered() (offered, answered int) { return p.offers.count() }
 
+// Quiet stops the publishers: what was offered is still answered.
+func (p *Play) Quiet() { p.quiet() }
+
 // End stops the publishers, waits until everyone has what is owed or nothing has come for a long
 // time, and returns the history. An error is a publisher that could not go on, or a log that can't
 // be read; what is missing is for the judge.
 func (p *Play) End(ctx context.Context) (*History, error) {
-	p.quiet()
+	p.Quiet()
 	p.publish.Wait()
 	var errs []error
 	for range streams + 1 {

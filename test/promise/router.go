@@ -16,6 +16,7 @@ type router struct {
 	history    pushmeshv1.HistoryServiceClient
 	namespaces pushmeshv1.NamespaceServiceClient
 	letters    pushmeshv1.DeadLetterServiceClient
+	sessions   pushmeshv1.SessionServiceClient
 }
 
 func dial(addr string) (router, error) {
@@ -23,6 +24,7 @@ func dial(addr string) (router, error) {
 	return router{
 		conn: conn, publish: pushmeshv1.NewPublishServiceClient(conn), history: pushmeshv1.NewHistoryServiceClient(conn),
 		namespaces: pushmeshv1.NewNamespaceServiceClient(conn), letters: pushmeshv1.NewDeadLetterServiceClient(conn),
+		sessions: pushmeshv1.NewSessionServiceClient(conn),
 	}, err
 }
 

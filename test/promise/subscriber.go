@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ type habits struct {
 	poison func(id uint64) bool
 }
 
+// sessionName is what every client calls its session.
+const sessionName = "promise"
+
 func (h *habits) acks() bool { return h.session || h.group != "" }
 
 // subscriber speaks the wire protocol itself, so that no library hides anything, and writes
@@ -45,8 +49,10 @@ type subscriber struct {
 	edges []string
 	rand  *rand.Rand
 
-	mu    sync.Mutex
-	diary Diary
+	mu     sync.Mutex
+	over   int      // connections that have ended
+	lately []string // how the last of them did
+	diary  Diary
 	ready chan struct{} // closed when every filter was answered for the first time
 
 	conns  uint32
@@ -76,10 +82,40 @@ func (s *subscriber) events(n int) []Event {
 	return s.diary.Events[n:]
 }
 
+// latelyMost is how many ends of connections are kept.
+const latelyMost = 3
+
+// ended notes how a connection ended. Any end is allowed, only what was promised is not: it is for
+// those who look for a reason.
+func (s *subscriber) ended(why error) {
+	end := fmt.Sprintf("connection %d: %v", s.conns, why)
+	if why == nil {
+		end = fmt.Sprintf("connection %d: its time was over", s.conns)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over++
+	s.lately = append(s.lately[max(0, len(s.lately)-latelyMost+1):], end)
+}
+
+// connections so far, but for the one that lives.
+func (s *subscriber) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// ends are how its last connections ended.
+func (s *subscriber) ends() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lately, "; ")
+}
+
 // run keeps one connection after the other to edges picked at random, until ctx ends.
 func (s *subscriber) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		s.connection(ctx)
+		s.ended(s.connection(ctx))
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(20+s.rand.IntN(100)) * time.Millisecond):
@@ -95,21 +131,20 @@ type link struct {
 	out []byte
 }
 
-// connection lives one connection through. Why it ended is nothing to report: any end is allowed,
-// only what was promised is not.
-func (s *subscriber) connection(ctx context.Context) {
+// connection lives one connection through, and says why it ended; nil: its time was over.
+func (s *subscriber) connection(ctx context.Context) error {
 	dialer := net.Dialer{Timeout: 2 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", s.edges[s.rand.IntN(len(s.edges))])
 	if err != nil {
-		return
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	l := &link{subscriber: s, Conn: conn, r: bufio.NewReader(conn)}
 	s.conns++
 	s.diary.Edges = append(s.diary.Edges, "")
 	s.asked = 0
-	if l.hello() != nil {
-		return
+	if err := l.hello(); err != nil {
+		return fmt.Errorf("hello: %w", err)
 	}
 	s.note(Event{Kind: Connected})
 	defer s.note(Event{Kind: Ended})
@@ -125,14 +160,14 @@ func (s *subscriber) connection(ctx context.Context) {
 			nextPing = nextPing.Add(2 * time.Second)
 			l.add(wirev1.FrameType_FRAME_TYPE_PING, &wirev1.Ping{SentAt: 1})
 		}
-		if l.flush() != nil {
-			return
+		if err := l.flush(); err != nil {
+			return err
 		}
 		if err := l.frame(100 * time.Millisecond); err != nil && !timedOut(err) {
-			return
+			return err
 		}
 	}
-	_ = l.flush()
+	return l.flush()
 }
 
 func timedOut(err error) bool {
@@ -164,7 +199,7 @@ func (l *link) flush() error {
 func (l *link) hello() error {
 	hello := &wirev1.Hello{Version: wire.Version, ClientId: l.name, HeartbeatMs: 5000, ReceiveWindow: l.window}
 	if l.session {
-		hello.Session = "promise"
+		hello.Session = sessionName
 	}
 	l.add(wirev1.FrameType_FRAME_TYPE_HELLO, hello)
 	for i, filter := range l.filters {
