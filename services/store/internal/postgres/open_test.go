@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +122,35 @@ func TestOpenWaitsForTheServer(t *testing.T) {
 	}()
 	need(t, server.Restart())
 	need(t, <-opened)
+}
+
+// A statement that was cancelled says nothing about the server: Open begins anew.
+func TestOpenGoesOnWhereStatementsAreCancelled(t *testing.T) {
+	t.Parallel()
+	base := pgtest.URL(t)
+	proxy, err := pgtest.NewProxy(base)
+	need(t, err)
+	t.Cleanup(func() { need(t, proxy.Close()) })
+	var statements, next, refused atomic.Int64
+	next.Store(1)
+	proxy.Judge(func(pgtest.Statement) pgtest.Fate {
+		const most = 6
+		if statements.Add(1) < next.Load() || refused.Load() == most {
+			return pgtest.Pass
+		}
+		// each time one later than before
+		next.Store(refused.Add(1) + 1)
+		statements.Store(0)
+		return pgtest.Refused
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), backendtest.Patience)
+	defer cancel()
+	d, err := Open(ctx, Config{URL: proxy.URL(base), Patience: backendtest.Patience})
+	need(t, err)
+	need(t, d.Close())
+	if refused.Load() == 0 {
+		t.Error("no statement was refused")
+	}
 }
 
 func TestABadURLIsAnErrorAtOnce(t *testing.T) {

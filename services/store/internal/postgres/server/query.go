@@ -171,6 +171,9 @@ func SQLState(err error) string {
 	return ""
 }
 
+// QueryCanceled is query_canceled: somebody cancelled the statement, or statement_timeout passed.
+const QueryCanceled = "57014"
+
 // LockNotAvailable is lock_not_available: lock_timeout passed, or a lock was not to be waited for.
 const LockNotAvailable = "55P03"
 

@@ -124,7 +124,7 @@ func Migrate(ctx context.Context, cfg Config) error {
 // Owns reports whether the role owns the schema.
 func (s *Server) Owns() bool { return s.owns }
 
-// prepare checks and migrates, trying again while there is no server.
+// prepare checks and migrates, trying again while there is no server, or it does not come to it.
 func (s *Server) prepare(ctx context.Context) error {
 	retry := time.NewTicker(500 * time.Millisecond)
 	defer retry.Stop()
@@ -133,7 +133,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		if err == nil {
 			err = s.upToDate(ctx)
 		}
-		if err == nil || !Unreachable(err) {
+		if err == nil || !passes(err) {
 			return err
 		}
 		s.Config.Log.Warn("Postgres is not reachable yet", "error", err)
@@ -143,6 +143,17 @@ func (s *Server) prepare(ctx context.Context) error {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// passes reports whether the same may succeed later: the database can't be reached, or it ended a
+// statement for reasons that lie outside of it, as when somebody cancels it, or a lock is not to be
+// had in time.
+func passes(err error) bool {
+	switch SQLState(err) {
+	case QueryCanceled, LockNotAvailable:
+		return true
+	}
+	return Unreachable(err) || Transient(err)
 }
 
 // check connects and looks at what is in between, and at the server's settings.
