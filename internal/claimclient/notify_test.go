@@ -334,7 +334,7 @@ func TestALossIsToldWhileTheFirstOperationHangs(t *testing.T) {
 }
 
 // A late answer to who asked itself is not what it goes by: its outcome is unknown, and it is told
-// what is found.
+// what is found, once.
 func TestALateAnswerToWhoAsked(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	a.own(0, last, shards(1, 0, b.addr))
@@ -353,6 +353,9 @@ func TestALateAnswerToWhoAsked(t *testing.T) {
 	if r := <-late; r.GetCode() != wirev1.Code_CODE_UNAVAILABLE {
 		t.Errorf("it is told %v", r)
 	}
+	n.heard(t, "4 o GRANTED 9")
+	b.op(t, 1, of(check)) // what came of it is asked for
+	n.callQuietly(t)      // behind the answer to that
 	n.heard(t, "4 o GRANTED 9")
 }
 

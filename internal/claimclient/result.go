@@ -61,6 +61,7 @@ func (c *Client) answered(e *entry, o *op, r *meshv1.ClaimResult, sent bool) {
 	}
 	if t.missed != nil && !t.ended && r.GetCode() != wirev1.Code_CODE_OK {
 		c.cfg.Notify(t.conn, e.owner, t.missed)
+		t.owed = false // it is told the place here; another one that is found is news
 	}
 	t.asking, t.missed = false, nil
 }
