@@ -169,8 +169,11 @@ func (p *Process) Killed() []time.Time {
 // Signal sends a signal to the process, if it runs. After SIGSTOP it returns when the process
 // stands still: until then it may answer.
 func (p *Process) Signal(sig os.Signal) {
-	if p.signal(sig) == nil && sig == syscall.SIGSTOP {
-		awaitStopped(p.PID())
+	p.mu.Lock()
+	cmd := p.cmd // which gets the signal and is waited for, though another may be started meanwhile
+	p.mu.Unlock()
+	if cmd != nil && cmd.Process.Signal(sig) == nil && sig == syscall.SIGSTOP {
+		awaitStopped(cmd.Process.Pid)
 	}
 }
 

@@ -108,19 +108,27 @@ func (h *held) Step(time.Duration) (bool, error) {
 // A job that is called back while it waits for a worker is answered at once; the others are done.
 func TestJobNobodyWaitsFor(t *testing.T) {
 	c, conn := startCompute(t, Settings{Workers: 1})
+	stream, err := meshv1.NewComputeServiceClient(conn).RankJobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := func(ref uint64) *meshv1.RankJobsRequest_Item {
+		return &meshv1.RankJobsRequest_Item{Ref: ref, Job: &meshv1.RankJobRequest{Rank: big(3)}}
+	}
+	req := &meshv1.RankJobsRequest{Cancel: []uint64{20, 77}}
+	for ref := uint64(1); ref <= 20; ref++ {
+		req.Items = append(req.Items, item(ref))
+	}
+	// A worker that is held for two seconds is replaced: connecting must not count for that.
+	if err := stream.Send(&meshv1.RankJobsRequest{Items: []*meshv1.RankJobsRequest_Item{item(100)}}); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, stream.Recv, 1)
 	h := &held{make(chan struct{}), make(chan struct{})}
 	if err := c.front.pool.Go(t.Context(), "hold", 1, h, func(cpupool.Times, error) {}); err != nil {
 		t.Fatal(err)
 	}
 	<-h.entered
-	stream, err := meshv1.NewComputeServiceClient(conn).RankJobs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	req := &meshv1.RankJobsRequest{Cancel: []uint64{20, 77}}
-	for ref := uint64(1); ref <= 20; ref++ {
-		req.Items = append(req.Items, &meshv1.RankJobsRequest_Item{Ref: ref, Job: &meshv1.RankJobRequest{Rank: big(2_000)}})
-	}
 	if err := errors.Join(stream.Send(req), stream.CloseSend()); err != nil {
 		t.Fatal(err)
 	}

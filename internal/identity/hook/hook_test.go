@@ -220,7 +220,7 @@ func TestABackendThatFails(t *testing.T) {
 		}
 	})
 	defer close(hang)
-	slow := open(t, b, Config{URL: b.URL + "/hangs", Timeout: 100 * time.Millisecond, UnderWay: 1})
+	slow := open(t, b, Config{URL: b.URL + "/hangs", Timeout: 2 * time.Second, UnderWay: 1})
 	first := make(chan error, 1)
 	go func() {
 		_, err := slow.Ask(t.Context(), &Question{})

@@ -335,7 +335,8 @@ func TestRequestsThatDrip(t *testing.T) {
 	defer func() { _ = r.Body.Close() }()
 	(&client{t, w}).hello(&wirev1.Hello{ClientId: "drips"})
 
-	late := guard(t, handshake.Config{}, Config{Limits: Limits{HandshakeTimeout: 300 * time.Millisecond}})
+	// long enough for the beginning to come
+	late := guard(t, handshake.Config{}, Config{Limits: Limits{HandshakeTimeout: 2 * time.Second}})
 	if status, body := answer(t, late, "GET / HT"); status != http.StatusRequestTimeout {
 		t.Errorf("%d %q", status, body)
 	}
