@@ -114,14 +114,18 @@ const members = "$members/"
 // have members of groups with it, whose messages go to the edge that dispatches.
 func MembersOf(name string) string { return members + name }
 
-// AnnouncedMembers is what an edge says to have members of groups with a filter. There is no room
-// for it beside a very long one: the edge gets the messages then, too, and drops them.
+// AnnouncedMembers is what an edge says to have members of groups with a filter. Of a very long one
+// it is as many levels as there is room for, and all below: the edge is asked for more topics then.
 func AnnouncedMembers(filter string) string {
-	if len(members)+len(filter) > MaxLen {
-		return filter
+	name := MembersOf(filter)
+	if len(name) <= MaxLen {
+		return name
 	}
-	return MembersOf(filter)
+	return name[:strings.LastIndexByte(name[:MaxLen-1], '/')+1] + "#"
 }
+
+// AnnouncesMembers reports whether a name, or a filter, only says where members of groups are.
+func AnnouncesMembers(name string) bool { return strings.HasPrefix(name, members) }
 
 // Shard of a topic, 0 to Shards-1.
 func Shard(t string) int { return int(xxhash.Sum64String(t) % Shards) }

@@ -156,3 +156,34 @@ func TestFiltersMeet(t *testing.T) {
 		}
 	})
 }
+
+// What is announced of members of groups finds them in each topic that they get, and is never taken
+// for a subscription of its own.
+func TestAnnouncedMembersAreFound(t *testing.T) {
+	level := rapid.StringMatching(`[a-z]{1,60}|[a-z]{240,250}`)
+	rapid.Check(t, func(t *rapid.T) {
+		var filter, topic []string
+		for range rapid.IntRange(1, 8).Draw(t, "levels") {
+			name := level.Draw(t, "level")
+			topic = append(topic, name)
+			filter = append(filter, rapid.SampledFrom([]string{name, "+"}).Draw(t, "or +"))
+		}
+		if rapid.Bool().Draw(t, "all below") {
+			filter[len(filter)-1] = "#"
+		}
+		f, name := strings.Join(filter, "/"), strings.Join(topic, "/")
+		if CheckFilter(f) != nil || Check(name) != nil {
+			t.Skip("too long")
+		}
+		got := AnnouncedMembers(f)
+		if err := CheckFilter(got); err != nil || !AnnouncesMembers(got) {
+			t.Fatalf("%q is announced as %q: %v", f, got, err)
+		}
+		if !Match(got, MembersOf(name)) {
+			t.Fatalf("%q, for %q, does not match %q", got, f, name)
+		}
+		if len(f) < MaxLen-len(members) && got != MembersOf(f) {
+			t.Fatalf("%q is announced as %q", f, got)
+		}
+	})
+}

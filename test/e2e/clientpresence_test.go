@@ -173,8 +173,8 @@ func putClientPresence(t *testing.T, conn *grpc.ClientConn, prefix string, p *pu
 
 var showsMembers = &pushmeshv1.Policy{ClientPresence: pushmeshv1.ClientPresence_CLIENT_PRESENCE_MEMBERS}
 
-// Tabs of a user, on whatever edges, are one member; who only watches, or has wildcards, or is in a
-// group, is none.
+// Tabs of a user, on whatever edges, are one member, also in groups; who only watches, or has
+// wildcards, is none.
 func TestClientsSeeWhoIsInATopic(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Edges: 2, Routers: 2})

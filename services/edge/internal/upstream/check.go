@@ -155,6 +155,7 @@ func (j *splitting) Step() (done bool) {
 	var more bool
 	j.at, more = m.table.Some(j.at, namesOfStep, func(name string) {
 		switch {
+		case topic.AnnouncesMembers(name): // whatever the policy of topics without one of their own
 		case !topic.IsFilter(name):
 			if m.feed.Follows(name) {
 				j.topics = append(j.topics, name)

@@ -278,7 +278,8 @@ func (r *Rooms) refuse(x *one, why *code.Error) {
 }
 
 // follow keeps a room up to date until it ends. A stream that ends for what passes is followed by
-// another one, of which the difference is told.
+// another one, of which the difference is told. Where an edge is at its limit the room ends: who is
+// told so may watch again, and is not shown for long what is so no more.
 func (r *Rooms) follow(ctx context.Context, x *one) {
 	for ctx.Err() == nil {
 		err := r.stream(ctx, x)
@@ -286,7 +287,7 @@ func (r *Rooms) follow(ctx context.Context, x *one) {
 		if ctx.Err() != nil {
 			return
 		}
-		if why.RetryAfter == 0 {
+		if why.RetryAfter == 0 || why.Code == wirev1.Code_CODE_OVERLOADED {
 			r.fail(x, why)
 			return
 		}

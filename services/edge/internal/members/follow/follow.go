@@ -69,12 +69,12 @@ type Follower struct {
 
 	// The goroutine's own.
 	topics  map[string]*followed
+	idle    map[*followed]struct{} // of those, that nobody watches
 	routers map[routerlink.Live]*asked
 	fresh   []*followed // to be asked for soon
 	ended   map[routerlink.Live][]string
 	asking  bool   // soon
 	begun   uint64 // topics so far
-	idle    int    // topics that nobody watches
 	bytes   int    // that views take
 	most    int    // of them
 }
@@ -111,7 +111,7 @@ type asked struct {
 
 // New makes a follower of nothing.
 func New(cfg Config) *Follower {
-	return &Follower{cfg: cfg, ops: serial.New(), topics: map[string]*followed{}, routers: map[routerlink.Live]*asked{}, ended: map[routerlink.Live][]string{}, most: MaxBytes}
+	return &Follower{cfg: cfg, ops: serial.New(), topics: map[string]*followed{}, idle: map[*followed]struct{}{}, routers: map[routerlink.Live]*asked{}, ended: map[routerlink.Live][]string{}, most: MaxBytes}
 }
 
 // Stats so far.
@@ -166,7 +166,7 @@ func (f *Follower) follow(now time.Time, conn exchange.Conn, topic string) {
 	t.loops[conn.Loop] = true
 	if !t.idle.IsZero() {
 		t.idle, t.since = time.Time{}, now
-		f.idle--
+		delete(f.idle, t)
 	}
 	if !t.view.Known() {
 		if !t.waits[conn] {
@@ -185,17 +185,14 @@ func (f *Follower) unfollow(now time.Time, loop uint16, topic string) {
 	if delete(t.loops, loop); len(t.loops) == 0 {
 		t.idle, t.waiting = now, nil
 		clear(t.waits)
-		f.idle++
+		f.idle[t] = struct{}{}
 	}
 }
 
 // dropIdle forgets the topics that nobody has watched since then.
 func (f *Follower) dropIdle(since time.Time) {
-	if f.idle == 0 {
-		return
-	}
-	for _, t := range f.topics {
-		if !t.idle.IsZero() && !t.idle.After(since) {
+	for t := range f.idle {
+		if !t.idle.After(since) {
 			f.forget(t)
 		}
 	}
@@ -204,9 +201,7 @@ func (f *Follower) dropIdle(since time.Time) {
 // forget ends following a topic, and has the router know.
 func (f *Follower) forget(t *followed) {
 	delete(f.topics, t.name)
-	if !t.idle.IsZero() {
-		f.idle--
-	}
+	delete(f.idle, t)
 	f.bytes -= t.view.Bytes()
 	f.stats.Bytes.Store(int64(f.bytes))
 	f.stats.Topics.Store(int64(len(f.topics)))
