@@ -188,8 +188,11 @@ func (b *bench) deliver(ctx context.Context) (err error) {
 	return nil
 }
 
+// source publishes n messages.
+type source interface{ Publish(n int) error }
+
 // pump has so many messages in flight for a while, and says what a delivery cost the edge, in µs.
-func (b *bench) pump(ctx context.Context, pid int, c *crowd, src *publisher.Publisher, window int) (_ float64, err error) {
+func (b *bench) pump(ctx context.Context, pid int, c *crowd, src source, window int) (_ float64, err error) {
 	defer try.Catch(&err)
 	before := try.Get(procfs.CPU(pid))
 	sent := 0

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
 	"github.com/pushmesh/pushmesh/test/load/suite"
@@ -87,7 +88,15 @@ func (b *bench) webIdle(ctx context.Context) (err error) {
 		web, native := each[fmt.Sprint("WebSocket", secure)], each[fmt.Sprint("native", secure)]
 		b.Add(table.AtMost(name, web/native, "×", goal, fmt.Sprintf("%.0f B, native %.0f, %d connections, one subscription each", web, native, tlsIdle)))
 	}
-	return nil
+	peer := try.Get(b.startCentrifugo(ctx))
+	if peer == nil {
+		return nil
+	}
+	defer local.Stop(peer.Process)
+	theirs, err := peer.idle(ctx)
+	web := each[fmt.Sprint("WebSocket", false)]
+	b.Add(table.Figure("Centrifugo: RSS per idle connection, by WebSocket here", theirs/web, "×", fmt.Sprintf("%.0f B, here %.0f, %d connections, one subscription each", theirs, web, tlsIdle)))
+	return err
 }
 
 func (b *bench) idleOf(ctx context.Context, open dialer, secure bool) (_ float64, err error) {
@@ -117,8 +126,9 @@ func (b *bench) webDeliver(ctx context.Context, secure bool) (err error) {
 	}
 	type side struct {
 		name string
+		pid  int
 		c    *crowd
-		src  *publisher.Publisher
+		src  source
 	}
 	var sides []side
 	cost := map[string]map[int][]float64{}
@@ -127,14 +137,24 @@ func (b *bench) webDeliver(ctx context.Context, secure bool) (err error) {
 		defer c.close()
 		src := try.Get(publisher.New(ctx, e.Router.Addr, "bench/"+w.name, webSize))
 		defer func() { err = errors.Join(err, src.Close()) }()
-		sides, cost[w.name] = append(sides, side{w.name, c, src}), map[int][]float64{}
+		sides, cost[w.name] = append(sides, side{w.name, e.pid, c, src}), map[int][]float64{}
+	}
+	var peer *centrifugo
+	if !secure {
+		peer = try.Get(b.startCentrifugo(ctx))
+	}
+	if peer != nil {
+		defer local.Stop(peer.Process)
+		c := try.Get(peer.gather(ctx, webSubscribers))
+		defer c.close()
+		sides, cost["Centrifugo"] = append(sides, side{"Centrifugo", peer.PID(), c, peer}), map[int][]float64{}
 	}
 	windows := []int{1, 64}
 	for round := range b.Rounds {
 		for _, window := range windows {
 			for _, s := range sides {
 				done := b.Profiles(ctx, fmt.Sprintf("websocket%s.%s.%d.%d", over, s.name, window, round), 1, e.Edges[0])
-				each, err := b.pump(ctx, e.pid, s.c, s.src, window)
+				each, err := b.pump(ctx, s.pid, s.c, s.src, window)
 				if err = errors.Join(err, done()); err != nil {
 					return fmt.Errorf("%s, window %d: %w", s.name, window, err)
 				}
@@ -147,6 +167,11 @@ func (b *bench) webDeliver(ctx context.Context, secure bool) (err error) {
 		ratios := table.Ratios(web, native)
 		b.Add(table.AtMost(fmt.Sprintf("WebSocket%s: CPU per delivery by native%s, %d subscribers, %d B, window %d", over, over, webSubscribers, webSize, window), table.Median(ratios), "×", 1.1,
 			fmt.Sprintf("%.3f µs, native %.3f, ratios %.2f", table.Median(web), table.Median(native), ratios)))
+		if theirs := cost["Centrifugo"][window]; len(theirs) > 0 {
+			ratios := table.Ratios(theirs, web)
+			b.Add(table.Figure(fmt.Sprintf("Centrifugo: CPU per delivery by WebSocket here, %d subscribers, %d B, window %d", webSubscribers, webSize, window), table.Median(ratios), "×",
+				fmt.Sprintf("%.3f µs, here %.3f, ratios %.2f; theirs includes one publish for %d deliveries", table.Median(theirs), table.Median(web), ratios, webSubscribers)))
+		}
 	}
 	return nil
 }

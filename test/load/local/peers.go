@@ -77,3 +77,15 @@ func (d Dir) StartEtcd(ctx context.Context, path, folder string) (_ *Process, er
 		}
 	})
 }
+
+// StartCentrifugo starts a Centrifugo that lets anyone in, with its API beside it, and keeps
+// nothing.
+func (d Dir) StartCentrifugo(ctx context.Context, path string) (*Process, error) {
+	conf := filepath.Join(string(d), "centrifugo.json")
+	return d.peer(ctx, "centrifugo", func(port string) (string, []string) {
+		// A file that can't be written shows as a server that doesn't start.
+		_ = os.WriteFile(conf, []byte(`{"http_server": {"address": "127.0.0.1", "port": `+port+`}, "log": {"level": "error"},
+			"client": {"insecure": true}, "http_api": {"insecure": true}, "usage_stats": {"disabled": true}}`), 0o600)
+		return path, []string{"--config", conf}
+	})
+}
