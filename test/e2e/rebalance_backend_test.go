@@ -48,8 +48,8 @@ func TestBackendsThatAreSentAwayDoNotComeBack(t *testing.T) {
 		told += n
 		return err == nil && told >= streams
 	})
-	// An edge that does not answer within half a second is passed over, and a busy machine has that:
-	// who comes back to the first edge is sent away again.
+	// An edge that does not answer within half a second is passed over, and a busy machine has
+	// that: who comes back to the first edge is sent away again.
 	const tries = 5
 	for i, s := range here {
 		if i%2 == 0 {

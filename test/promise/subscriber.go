@@ -53,7 +53,7 @@ type subscriber struct {
 	over   int      // connections that have ended
 	lately []string // how the last of them did
 	diary  Diary
-	ready chan struct{} // closed when every filter was answered for the first time
+	ready  chan struct{} // closed when every filter was answered for the first time
 
 	conns  uint32
 	epochs map[string]uint64
