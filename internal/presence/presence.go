@@ -30,8 +30,10 @@ const (
 )
 
 const (
-	// partSize is how many members one report carries at most: below 1 MiB with the longest names.
-	partSize = 1000
+	// partSize is how many members one report carries at most, and partBytes how many bytes of
+	// names and states, but for the last member.
+	partSize  = 1000
+	partBytes = 256 << 10
 	// snapshotAhead is how many reports of a snapshot may be sent beyond those that the follower
 	// has acknowledged.
 	snapshotAhead = 16

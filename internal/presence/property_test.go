@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
@@ -376,4 +379,65 @@ func FuzzFrames(f *testing.F) {
 		}})
 		w.pass(200 * time.Millisecond)
 	})
+}
+
+// Whatever members say of themselves, what is reported of them fits a message: as a snapshot, and
+// as changes.
+func TestReportsFitMessages(t *testing.T) {
+	const most = 512 << 10 // half of what NATS takes
+	now := time.Unix(1000, 0)
+	r := NewReporter(ReporterConfig{ID: "e", Incarnation: 7, Loops: 1, MaxMembers: 5000, MaxWatches: 1, MaxNamed: 1})
+	asks, source := uint64(0), map[Source]bool{{ID: "e", Incarnation: 7}: true}
+	f := NewFollower(1, Topics{Filter: "room/1", Named: true}, 5000, &asks)
+	f.Sources(now, source, source)
+	exchange := func() {
+		f.Leases(now, func(_ Source, l *meshv1.PresenceLease_Watch) {
+			r.Lease(now, &meshv1.PresenceLease{RouterId: "r", EdgeIncarnation: 7, Watches: []*meshv1.PresenceLease_Watch{l}})
+		})
+		for r.Working() {
+			r.Step()
+		}
+		r.Advance(now)
+		frames, _ := r.Take()
+		for _, out := range frames {
+			if n := proto.Size(out.Frame); n > most {
+				t.Fatalf("a frame of %d bytes", n)
+			}
+			for _, one := range out.Frame.GetReports() {
+				f.Report(now, Source{ID: "e", Incarnation: 7}, one)
+			}
+		}
+		now = now.Add(RenewEvery)
+	}
+	const members = 3000
+	walk := uint64(0)
+	say := func(at uint64) (changes []Change) {
+		for id := range uint64(members) {
+			changes = append(changes, Change{Filter: "room/1", Named: true, Walk: walk, Member: &Member{
+				ConnectionId: id + 1, ClientId: strings.Repeat("c", 64), User: strings.Repeat("u", 190), State: make([]byte, 1<<10), StateAt: at,
+			}})
+		}
+		return changes
+	}
+	told := func(at uint64) {
+		t.Helper()
+		for range 5 {
+			exchange()
+		}
+		n := 0
+		for _, m := range f.Members {
+			if m.GetStateAt() == at {
+				n++
+			}
+		}
+		if n != members || f.AsksSent() != 1 {
+			t.Fatalf("%d members are told of, after %d asks", n, f.AsksSent())
+		}
+	}
+	exchange()
+	walk = r.filters[Topics{Filter: "room/1", Named: true}].walk
+	r.Changes(0, append(say(1), Change{Kind: Walked, Filter: "room/1", Named: true, Walk: walk}))
+	told(1)
+	r.Changes(0, say(2))
+	told(2)
 }

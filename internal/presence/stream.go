@@ -58,9 +58,11 @@ func (w *watch) mayBeSent() bool { return w.sending && w.n < w.acked+snapshotAhe
 func (r *Reporter) sendPart(w *watch) {
 	r.flush(w.reported) // what is sent must not be older than what was said before
 	report, all := &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_PART}, w.reported.all
-	for w.left = min(w.left, len(all)); w.left > 0 && len(report.Changes) < r.part; {
+	size := 0
+	for w.left = min(w.left, len(all)); w.left > 0 && len(report.Changes) < r.part && size < partBytes; {
 		w.left--
-		report.Changes = append(report.Changes, &meshv1.PresenceChange{Member: all[w.left].m})
+		m := all[w.left].m
+		report.Changes, size = append(report.Changes, &meshv1.PresenceChange{Member: m}), size+bytesOf(m)
 	}
 	if w.left == 0 {
 		report.Kind, w.sending = meshv1.PresenceReport_KIND_LAST, false
@@ -77,7 +79,7 @@ func (r *Reporter) sendNumbered(w *watch, report *meshv1.PresenceReport) {
 // flush sends what has changed.
 func (r *Reporter) flush(f *reported) {
 	for len(f.changes) > 0 {
-		part := f.changes[:min(len(f.changes), r.part)]
+		part := r.firstPart(f.changes)
 		for w := range f.watches {
 			if w.serial != 0 {
 				r.sendNumbered(w, &meshv1.PresenceReport{Kind: meshv1.PresenceReport_KIND_CHANGES, Changes: part})
@@ -86,6 +88,20 @@ func (r *Reporter) flush(f *reported) {
 		f.changes = f.changes[len(part):]
 	}
 	f.changes = nil
+}
+
+// firstPart is as many changes as one report may have.
+func (r *Reporter) firstPart(changes []*meshv1.PresenceChange) []*meshv1.PresenceChange {
+	n, size := 0, 0
+	for ; n < min(len(changes), r.part) && size < partBytes; n++ {
+		size += bytesOf(changes[n].GetMember())
+	}
+	return changes[:n]
+}
+
+// bytesOf is about how many bytes a member takes in a report.
+func bytesOf(m *Member) int {
+	return len(m.GetTopic()) + len(m.GetClientId()) + len(m.GetUser()) + len(m.GetSession()) + len(m.GetState())
 }
 
 // Outgoing is a frame for a router.
@@ -116,8 +132,8 @@ func (o *frameBuilder) add(k watchKey, report *meshv1.PresenceReport) {
 	o.reports[p] = append(o.reports[p], report)
 }
 
-// frameBytes is about how many bytes one frame carries; a single report may be larger, and is below
-// 1 MiB.
+// frameBytes is about how many bytes one frame carries; a single report may be larger, and is well
+// below 1 MiB.
 const frameBytes = 256 << 10
 
 func (o *frameBuilder) take(id string, incarnation uint64) (frames []Outgoing) {

@@ -293,6 +293,19 @@ func TestALargeRoomIsCounted(t *testing.T) {
 	}
 }
 
+// A topic in which very many clients of one edge have the longest states is told like any other.
+func TestManyLongStates(t *testing.T) {
+	t.Parallel()
+	m := harness.Start(t, harness.Options{Edges: 2})
+	putClientPresence(t, m.Router(t), "crew", showsMembers)
+	const users = 1000
+	for i := range users {
+		c := enter(t, m.EdgeAddrs[0], &wirev1.Hello{ClientId: fmt.Sprint("u", i)}, "crew/1")
+		c.Send(wirev1.FrameType_FRAME_TYPE_STATE, &wirev1.State{Topic: "crew/1", State: make([]byte, 1024)})
+	}
+	see(t, m.EdgeAddrs[1], "eve", "crew/1").counted(users)
+}
+
 // What users say of themselves is seen by others; of several tabs the newest counts.
 func TestStatesAreSeen(t *testing.T) {
 	t.Parallel()
