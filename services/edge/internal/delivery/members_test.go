@@ -91,3 +91,37 @@ func TestWatchAgainWhileAnAnswerIsOnItsWay(t *testing.T) {
 	c.expect("Presence seen/1 21", "Presence seen/1 22", "Presence seen/1 4294967296", "Presence seen/1 4294967297")
 	w.gone(c)
 }
+
+// A state is newer than what was said before, also where the clock went back and nothing is known
+// of the topic any more.
+func TestAStateIsNewerThanAllBefore(t *testing.T) {
+	w := shown(t)
+	c := w.connect(&wirev1.Hello{ClientId: "a", HeartbeatMs: 600_000})
+	c.subscribe(&wirev1.Subscribe{Id: 100, Filter: "seen/0"})
+	w.h.Event(exchange.WatchMembers{Filter: "seen/0", Named: true, Walk: 1})
+	w.settle()
+	say := func(topic, state string) (at uint64) {
+		t.Helper()
+		w.pass(members.StateEvery)
+		w.mesh.Told = nil
+		c.send(stateFrame, &wirev1.State{Topic: topic, State: []byte(state)})
+		for _, told := range w.mesh.Told {
+			if at = told.Member.GetStateAt(); string(told.Member.GetState()) != state {
+				t.Fatalf("told of %v", told.Member)
+			}
+		}
+		return at
+	}
+	before := say("seen/0", "here")
+	before = max(before, say("seen/0", ""))
+	for i := range 2 * members.MaxStates { // for which seen/0 makes room
+		say(fmt.Sprint("seen/", i+1), "x")
+		say(fmt.Sprint("seen/", i+1), "")
+	}
+	w.h.SetTime(w.now, wallStart-uint64(time.Hour/time.Microsecond))
+	w.mesh.Told = nil
+	c.send(stateFrame, &wirev1.State{Topic: "seen/0", State: []byte("again")})
+	if len(w.mesh.Told) != 1 || w.mesh.Told[0].Member.GetStateAt() <= before {
+		t.Fatalf("after %d: %v", before, w.mesh.Told)
+	}
+}

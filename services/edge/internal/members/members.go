@@ -109,9 +109,10 @@ type held struct {
 	conn    exchange.Conn
 	watches []*watching
 	states  []state
-	behind  int   // of watches
-	credit  int64 // nanoseconds' worth of changes of state
-	at      int64 // when that was so
+	said    uint64 // when the newest of all states was said
+	behind  int    // of watches
+	credit  int64  // nanoseconds' worth of changes of state
+	at      int64  // when that was so
 }
 
 // watching is one topic that one connection watches.
@@ -407,7 +408,8 @@ func (d *Desk) setState(c exchange.Conn, topic string, value []byte) {
 	d.cfg.Delivery.Keep(c, len(value)-len(s.value))
 	// A state that is emptied stays for a while, so that its emptiness is told as newer than what
 	// was before.
-	s.value, s.since = bytes.Clone(value), max(wall, s.since+1)
+	h.said = max(wall, h.said+1)
+	s.value, s.since = bytes.Clone(value), h.said
 	d.stats.States += int64(h.saying())
 	d.cfg.Delivery.Moved(c, topic)
 }

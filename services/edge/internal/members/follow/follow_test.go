@@ -284,6 +284,34 @@ func TestAnEdgeFollowsSoManyTopics(t *testing.T) {
 	w.expect("ended CODE_OVERLOADED")
 }
 
+// Where as many topics are watched as may be, who stops and watches another one has the follower
+// look at that one alone. What others cost is the measure: they would be 50,000.
+func TestWatchingAnotherIsCheapAtTheLimit(t *testing.T) {
+	took := func(topics int) time.Duration {
+		w := newWorld(t, "r")
+		for i := range topics {
+			w.follow(w.now, conn(1), fmt.Sprint("room/", i))
+		}
+		began := time.Now()
+		for i := range 1000 {
+			w.unfollow(w.now, 0, fmt.Sprint("room/", i))
+			w.follow(w.now, conn(1), fmt.Sprint("other/", i))
+		}
+		if n := len(w.topics); n != min(topics+1000, MaxTopics) {
+			t.Fatalf("%d topics", n)
+		}
+		return time.Since(began)
+	}
+	var few, most time.Duration
+	for range 3 { // one of them is undisturbed
+		few, most = took(1000), took(MaxTopics)
+		if most < 30*few {
+			return
+		}
+	}
+	t.Errorf("1000 changes take %v where 1000 topics are watched, %v where as many are as may be", few, most)
+}
+
 // Who watches and stops in a loop does not have the mesh look for everybody in the topic each time.
 func TestWatchingAndStoppingInALoop(t *testing.T) {
 	w := newWorld(t, "r")
