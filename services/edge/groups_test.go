@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,23 @@ func answers(c *client, n int) (refused []uint32, wait time.Duration, err error)
 		refused, wait = append(refused, e.GetRef()), max(wait, time.Duration(e.GetRetryAfterMs())*time.Millisecond)
 	}
 	return refused, wait, nil
+}
+
+// A group gets its messages, however long its filter is: what is announced of its members is
+// nothing that the edge wants messages of.
+func TestAGroupOfALongFilter(t *testing.T) {
+	w := newWorld(t)
+	e, _ := w.edge("e1")
+	// 254 bytes with its group
+	long := "mine/" + strings.Repeat("x", topic.MaxLen-len("mine/")-len("g")-1)
+	c := w.client(e, &wirev1.Hello{ClientId: "a"})
+	c.subscribe(&wirev1.Subscribe{Id: 1, Group: "g", Filter: long, Ack: true})
+	w.router.WaitHolds(long, topic.AnnouncedMembers(long))
+	w.router.Send(w.store.Publish(long, 1)...)
+	c.messages(long, 1)
+	c.ack(long, 1)
+	c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: 1})
+	c.read(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{})
 }
 
 var manyGroups = flag.Int("groups", 1000, "how many groups TestAGroupGoesOnWhileVeryManyAreMade has made; 20,000 take half a minute on two busy cores")

@@ -259,6 +259,40 @@ func TestASubscriptionLastsAsLongAsItIsAllowed(t *testing.T) {
 	}
 }
 
+// Who is in a topic is shown, and said, as long as the answer allows to subscribe to it.
+func TestAWatchLastsAsLongAsItIsAllowed(t *testing.T) {
+	w, _, p := permitted(t, map[string]time.Duration{"subscribe open/1": 10 * time.Second})
+	w.table = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "open", Policy: &pushmeshv1.Policy{ClientPresence: pushmeshv1.ClientPresence_CLIENT_PRESENCE_MEMBERS}}})
+	c := w.ann()
+	c.watches(1, "open/1")
+	p.asks("subscribe open/1")
+	if w.follows() != 0 {
+		t.Fatal("it is followed before there is an answer")
+	}
+	p.answer(nil, c)
+	if w.follows() != 1 {
+		t.Fatal("it is not followed")
+	}
+	// in a topic of which it is told
+	c.send(stateFrame, &wirev1.State{Id: 2, Topic: "open/1", State: []byte("x")})
+	c.expect("Stated 2")
+	p.asks()
+	c.send(stateFrame, &wirev1.State{Id: 3, Topic: "open/2", State: []byte("x")})
+	p.asks("subscribe open/2")
+	p.answer(nil, c)
+	c.expect("Error FORBIDDEN ref=3")
+	for len(p.asked) == 0 {
+		w.pass(Tick)
+	}
+	delete(p.allowed, "subscribe open/1")
+	p.answer(nil, c)
+	c.ended1(wirev1.Code_CODE_FORBIDDEN)
+	if s := w.h.Stats(); s.Permissions.Leases != 0 || s.Members.Watches != 0 {
+		t.Fatalf("%+v", s.Permissions)
+	}
+	w.nobodysNames(c)
+}
+
 // A new token ends what it does not grant, and not what an answer allows; what it grants itself
 // needs no answer any more.
 func TestANewTokenKeepsWhatAnswersAllow(t *testing.T) {

@@ -250,6 +250,30 @@ func TestBackstopComparesWhateverHappens(t *testing.T) {
 	}
 }
 
+// What is announced of members of groups has no log, whatever the policy of topics without one of
+// their own: no store is asked for its head.
+func TestAnnouncedMembersAreNotCompared(t *testing.T) {
+	w := newWorld(t)
+	all := func(string) bool { return true }
+	m, _ := w.edge("e1", 1, func(c *Config) { c.BackstopEvery, c.Durable, c.DurableAny = 50*time.Millisecond, all, all })
+	m.HasMembers("jobs/1", true)
+	m.HasMembers("jobs/+", true)
+	w.router.WaitHolds("$members/jobs/1", "$members/jobs/+")
+	before := m.stats.Checks()["backstop"]
+	edgetest.WaitFor(t, "some backstops", func() error {
+		if n := m.stats.Checks()["backstop"]; n < before+5 {
+			return fmt.Errorf("%d", n-before)
+		}
+		return nil
+	})
+	if n := w.store.Calls("Heads"); n != 0 {
+		t.Errorf("the store was asked for heads %d times", n)
+	}
+	m.HasMembers("jobs/1", false)
+	m.HasMembers("jobs/+", false)
+	w.router.WaitHolds()
+}
+
 func TestDuplicatesAndDisorderAreInvisible(t *testing.T) {
 	w := newWorld(t)
 	m, loops := w.edge("e1", 1)

@@ -84,12 +84,18 @@ func TestRoomsAreBounded(t *testing.T) {
 	}
 }
 
-// A room whose members can't be watched ends with the reason, for every edge that has asked.
+// A room whose members can't be watched ends with the reason, for every edge that has asked; also
+// where an edge has no room for it now, and others can't know who has come and gone there.
 func TestARoomEndsForItsReason(t *testing.T) {
-	r, told := rooms(t, 3, code.New(wirev1.Code_CODE_MEMORY_BUDGET, "too many"))
-	r.Lease(presence.Source{ID: "e"}, want("crew/1"))
-	if got := <-told; got.GetCode() != wirev1.Code_CODE_MEMORY_BUDGET {
-		t.Fatalf("told %v", got)
+	for _, why := range []*code.Error{
+		code.New(wirev1.Code_CODE_MEMORY_BUDGET, "too many"),
+		code.Retry(wirev1.Code_CODE_OVERLOADED, time.Hour, "an edge is at its limit"),
+	} {
+		r, told := rooms(t, 3, why)
+		r.Lease(presence.Source{ID: "e"}, want("crew/1"))
+		if got := <-told; got.GetCode() != why.Code {
+			t.Fatalf("told %v", got)
+		}
 	}
 }
 
