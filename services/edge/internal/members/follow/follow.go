@@ -7,10 +7,10 @@ package follow
 
 import (
 	"context"
-	"hash/fnv"
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/internal/bus"
@@ -394,28 +394,10 @@ func (f *Follower) want(wants map[routerlink.Live][]*meshv1.RoomLease_Want, live
 	wants[r] = append(wants[r], &meshv1.RoomLease_Want{Topic: t.name, Run: run, Version: version})
 }
 
-// routerOf a topic is the one with the highest hash of both, so that one that comes or goes moves
-// its own topics alone.
+// routerOf a topic is the same for every edge, so that routers share the topics, and one that comes
+// or goes moves its own alone.
 func routerOf(live []routerlink.Live, topic string) (r routerlink.Live, ok bool) {
-	best := uint64(0)
-	for _, l := range live {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(topic))
-		_, _ = h.Write([]byte{0})
-		_, _ = h.Write([]byte(l.ID))
-		if n := mix(h.Sum64()); !ok || n > best {
-			r, best, ok = l, n, true
-		}
-	}
-	return r, ok
-}
-
-// mix is the finalizer of MurmurHash3: names that differ in their last bytes alone have hashes that
-// differ little otherwise.
-func mix(h uint64) uint64 {
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
+	return routerlink.PickLive(live, xxhash.Sum64String(topic))
 }
 
 // send asks routers, and tells them what is over.

@@ -305,7 +305,7 @@ func TestWatchingAnotherIsCheapAtTheLimit(t *testing.T) {
 	var few, most time.Duration
 	for range 3 { // one of them is undisturbed
 		few, most = took(1000), took(MaxTopics)
-		if most < 30*few {
+		if most < 300*few { // all of them would cost 2,000 times as much
 			return
 		}
 	}

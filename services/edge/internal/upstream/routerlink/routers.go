@@ -280,10 +280,28 @@ func (s *Set) Live() []Live {
 // Pick chooses one of ids for key: the same one for as long as it is among them (rendezvous
 // hashing). "" of none.
 func Pick(ids []string, key uint64) string {
-	best, high := "", uint64(0)
-	for _, id := range ids {
-		if h := mix(xxhash.Sum64String(id) ^ key); best == "" || h > high || h == high && id < best {
-			best, high = id, h
+	i := pick(len(ids), func(i int) string { return ids[i] }, key)
+	if i < 0 {
+		return ""
+	}
+	return ids[i]
+}
+
+// PickLive is Pick of routers that are alive, by their ids; ok is false where none is.
+func PickLive(all []Live, key uint64) (r Live, ok bool) {
+	i := pick(len(all), func(i int) string { return all[i].ID }, key)
+	if i < 0 {
+		return r, false
+	}
+	return all[i], true
+}
+
+// pick is the index of the choice among n; -1 of none.
+func pick(n int, id func(int) string, key uint64) int {
+	best, high := -1, uint64(0)
+	for i := range n {
+		if h := mix(xxhash.Sum64String(id(i)) ^ key); best < 0 || h > high || h == high && id(i) < id(best) {
+			best, high = i, h
 		}
 	}
 	return best
