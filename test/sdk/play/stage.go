@@ -89,6 +89,9 @@ func play(sc *Scene, transport string, program []string) (r Result) {
 		err = stopped
 	}
 	r.Err = err
+	if said := d.said.tail(); said != "" {
+		s.board.post(func() { s.log("standard error: %s", said) })
+	}
 	return r
 }
 
