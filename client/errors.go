@@ -69,6 +69,9 @@ func (e *nackError) Unwrap() error { return e.err }
 
 // retryable is WIRE's list "try again as is".
 func retryable(c Code) bool {
+	if _, known := wirev1.Code_name[int32(c)]; !known {
+		return true // of a later version: it counts as INTERNAL
+	}
 	switch c {
 	case wirev1.Code_CODE_HANDSHAKE_TIMEOUT, wirev1.Code_CODE_RATE_LIMITED, wirev1.Code_CODE_OVERLOADED,
 		wirev1.Code_CODE_SLOW_CONSUMER, wirev1.Code_CODE_IDLE_TIMEOUT, wirev1.Code_CODE_UNHEALTHY,

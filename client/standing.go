@@ -8,6 +8,7 @@ import (
 // subscribed takes the edge's word of where the subscription stands. Called with s.mu held.
 func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 	resumed := sub.active
+	sub.wait.Reset()
 	if !topicfilter.Wild(sub.Filter()) {
 		sub.stand(sub.Filter(), m.GetEpoch(), m.GetHead(), m.GetRecovered(), m.GetMissed(), resumed)
 	} else if len(m.GetPositions()) == 0 && (m.GetMissed() > 0) {

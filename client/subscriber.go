@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/client/internal/acks"
 	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -103,7 +104,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 func (s *Subscriber) Start(filter string, h Handler, opts ...Option) (*Subscription, error) {
 	sub := &Subscription{
 		s: s, handler: h, request: &wirev1.Subscribe{Filter: filter},
-		ready: make(latch), ended: make(latch),
+		ready: make(latch), ended: make(latch), wait: reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff},
 	}
 	if err := sub.apply(opts); err != nil {
 		return nil, err
@@ -234,7 +235,7 @@ func (s *Subscriber) clientID() string {
 func (s *Subscriber) sendSubscribe(l *link.Conn, sub *Subscription) {
 	m := sub.frame()
 	sub.sent = true
-	sub.plain = m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == "" && !sub.ranked()
+	sub.plain = m.GetStart() == wirev1.Start_START_LIVE && len(m.GetPositions()) == 0 && !sub.shared() && m.GetWhere() == "" && !m.GetNoEcho() && !sub.ranked()
 	if bad := l.Put(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, m); bad != nil {
 		sub.end(unsent(bad))
 	}

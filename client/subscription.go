@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -34,7 +35,8 @@ type Subscription struct {
 	sent    bool // Subscribe is on the present connection
 	plain   bool // it asked for what is live: its messages name no subscription
 	unasked chan struct{}
-	refusal error // why the last Subscribe was refused, for now
+	refusal error             // why the last Subscribe was refused, for now
+	wait    reconnect.Backoff // after refusals, since it was subscribed last
 	err     error
 
 	ready latch // opened at the first Subscribed or at the end
@@ -184,7 +186,7 @@ func (sub *Subscription) refused(e *Error) {
 		return
 	}
 	s, l := sub.s, sub.s.link
-	time.AfterFunc(max(e.RetryAfter, s.cfg.MinBackoff), func() {
+	time.AfterFunc(sub.wait.Next(e.RetryAfter), func() {
 		s.mu.Lock()
 		again := s.link == l && l != nil && !sub.ending() && !sub.sent
 		if again {

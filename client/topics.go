@@ -132,7 +132,7 @@ func (t *topicState) wants(c *cursor, d *Delivery, plain bool) bool {
 	if len(d.subs) > 0 {
 		return slices.Contains(d.subs, c.sub.request.GetId())
 	}
-	if c.sub.request.GetWhere() != "" || c.sub.ranked() {
+	if c.sub.request.GetWhere() != "" || c.sub.request.GetNoEcho() || c.sub.ranked() {
 		return false // messages for it name it
 	}
 	return c.sub.plain || !plain || d.Seq > 0 && d.Seq == c.High+1

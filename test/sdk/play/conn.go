@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -66,21 +67,21 @@ type conn struct {
 type rawConn struct {
 	net.Conn
 	in     *bufio.Reader
-	pieces int // bytes at once; 0: all
-	pause  time.Duration
+	pieces atomic.Int64 // bytes at once; 0: all
+	pause  atomic.Int64 // between them
 }
 
 func (r *rawConn) Read(b []byte) (int, error) { return r.in.Read(b) }
 
 func (r *rawConn) Write(b []byte) (n int, err error) {
-	for r.pieces > 0 && len(b) > r.pieces {
-		m, err := r.Conn.Write(b[:r.pieces])
+	for piece := int(r.pieces.Load()); piece > 0 && len(b) > piece; {
+		m, err := r.Conn.Write(b[:piece])
 		n += m
 		if err != nil {
 			return n, err
 		}
-		b = b[r.pieces:]
-		time.Sleep(r.pause) // a slow link
+		b = b[piece:]
+		time.Sleep(time.Duration(r.pause.Load())) // a slow link
 	}
 	m, err := r.Conn.Write(b)
 	return n + m, err
@@ -98,15 +99,26 @@ func (c *conn) serve() {
 		c.read(c.raw)
 		return
 	}
-	done := make(chan struct{})
-	srv := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(done)
-		c.upgrade(w, r)
-	})}
+	done, gone := make(chan struct{}), make(chan struct{})
+	srv := &http.Server{
+		ReadHeaderTimeout: patience,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(done)
+			c.upgrade(w, r)
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed { // without having become a WebSocket
+				close(gone)
+			}
+		},
+	}
 	one := &oneListener{conns: make(chan net.Conn, 1), addr: c.raw.LocalAddr()}
 	one.conns <- c.raw
 	go func() { _ = srv.Serve(one) }() // it ends with the listener
-	<-done
+	select {
+	case <-done:
+	case <-gone:
+	}
 	one.close()
 }
 

@@ -465,8 +465,9 @@ func parseDribbles(what, after string, m map[string]any) (func(*stage) error, er
 	}
 	ft, err := frameType(what)
 	return onFrame(ft, m, func(c *conn, ft wirev1.FrameType, said map[string]any) error {
-		c.raw.pieces, c.raw.pause = n, pause
-		defer func() { c.raw.pieces = 0 }()
+		c.raw.pause.Store(int64(pause))
+		c.raw.pieces.Store(int64(n))
+		defer c.raw.pieces.Store(0)
 		return c.sendFrame(ft, said)
 	}), err
 }
