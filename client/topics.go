@@ -164,6 +164,9 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 		if named := len(p.GetSubs()) > 0; named && !slices.Contains(p.GetSubs(), c.sub.request.GetId()) || !named && plain && !c.sub.plain {
 			continue
 		}
+		if e := p.GetEpoch(); e != 0 && e < c.Epoch {
+			continue // late word of a log that is gone
+		}
 		restarted := c.Progress(p)
 		if restarted || lost(p.GetCode()) {
 			s.gap(Gap{

@@ -18,7 +18,8 @@ type stage struct {
 	driver    *driver
 	kept      map[string]map[string]any
 	began     time.Time
-	last      time.Time // the step before was done
+	last      time.Time // what the next step's time is counted from
+	came      time.Time // what the present step has waited for; zero: it waits for nothing
 
 	// Guarded by board.mu.
 	conns []*conn
@@ -132,10 +133,14 @@ func (s *stage) steps(sc *Scene) error {
 	s.last = time.Now()
 	for _, st := range sc.steps {
 		s.board.post(func() { s.log("%s.scene:%d: %s", sc.Name, st.line, st.text) })
+		began := time.Now()
+		s.came = time.Time{}
 		if err := st.run(s); err != nil {
 			return fmt.Errorf("%s.scene:%d: %s: %w", sc.Name, st.line, cut(st.text), err)
 		}
-		s.last = time.Now()
+		if s.last = s.came; s.came.IsZero() {
+			s.last = began // what is done may be noticed before this goroutine goes on
+		}
 	}
 	return s.leftOver()
 }

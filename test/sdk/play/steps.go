@@ -18,13 +18,27 @@ import (
 type span struct{ from, to time.Duration }
 
 func (sp span) check(d time.Duration) error {
-	if d < sp.from {
+	if d < sp.from && sp.from > 0 {
 		return fmt.Errorf("it came after %v, want %v at the least", d.Round(time.Millisecond), sp.from)
 	}
 	if d > sp.to {
 		return fmt.Errorf("it came after %v, want %v at the most", d.Round(time.Millisecond), sp.to)
 	}
 	return nil
+}
+
+// check compares when something came with when it was to. The next step counts from then.
+func (s *stage) check(t tail, at time.Time) error {
+	err := t.within.check(at.Sub(s.last))
+	s.came = at
+	return err
+}
+
+// pass lets time pass, as long as nothing is found.
+func (s *stage) pass(d time.Duration, find func() error) error {
+	err := s.board.quiet(d, find)
+	s.came = time.Now()
+	return err
 }
 
 // tail is what stands behind the object of a step: "within A..B", "as NAME".
@@ -67,7 +81,7 @@ func (sc *Scene) parse(line string) (func(*stage) error, error) {
 	words := strings.Fields(before)
 	if during, ok := strings.CutPrefix(before, "wait "); ok {
 		d, err := time.ParseDuration(during)
-		return func(*stage) error { time.Sleep(d); return nil }, err // the scene's own time
+		return func(s *stage) error { return s.pass(d, func() error { return nil }) }, err
 	}
 	if len(words) < 2 {
 		return nil, errors.New("no such step")
@@ -84,7 +98,7 @@ func parseClient(words []string, m map[string]any, after string) (func(*stage) e
 		return func(s *stage) error { return s.do(strings.Join(words, " "), m) }, nil
 	case len(words) == 4 && words[1] == "nothing" && words[2] == "for":
 		d, err := time.ParseDuration(words[3])
-		return func(s *stage) error { return s.board.quiet(d, s.untold) }, err
+		return func(s *stage) error { return s.pass(d, s.untold) }, err
 	case len(words) < 2:
 		return nil, errors.New("it tells what?")
 	}
@@ -146,7 +160,7 @@ func (s *stage) tells(kind string, m map[string]any, t tail) error {
 	if t.as != "" {
 		s.kept[t.as] = got.m
 	}
-	return t.within.check(got.at.Sub(s.last))
+	return s.check(t, got.at)
 }
 
 func (s *stage) linesLeft() string {
@@ -167,7 +181,7 @@ func parseEdge(name, verb string, words []string, m map[string]any, after string
 	case "accepts":
 		if len(words) == 3 && words[0] == "nothing" && words[1] == "for" {
 			d, err := time.ParseDuration(words[2])
-			return func(s *stage) error { return s.board.quiet(d, s.waiting) }, err
+			return func(s *stage) error { return s.pass(d, s.waiting) }, err
 		}
 		t, err := parseTail(rest)
 		return func(s *stage) error { return s.accepts(name, m, t) }, err
@@ -256,7 +270,7 @@ func (s *stage) accepts(name string, m map[string]any, t tail) error {
 		return err
 	}
 	s.conn = c
-	if err := t.within.check(c.at.Sub(s.last)); err != nil {
+	if err := s.check(t, c.at); err != nil {
 		return err
 	}
 	f, err := s.takeFrame(c, wirev1.FrameType_FRAME_TYPE_HELLO, want, patience)
@@ -299,7 +313,12 @@ func (s *stage) takeFrame(c *conn, ft wirev1.FrameType, want map[string]any, wit
 func parseGets(what, rest string, words []string, m map[string]any) (func(*stage) error, error) {
 	if words[0] == "nothing" && len(words) == 3 {
 		d, err := time.ParseDuration(words[2])
-		return onConn(func(c *conn) error { return c.board.quiet(d, func() error { return c.unread("") }) }), err
+		return func(s *stage) error {
+			if s.conn == nil {
+				return errNoConn(s)
+			}
+			return s.pass(d, func() error { return s.conn.unread("") })
+		}, err
 	}
 	if words[0] == "acks" && len(words) == 3 {
 		return func(s *stage) error { return s.getsAcks(words[1], words[2]) }, nil
@@ -321,7 +340,7 @@ func parseGets(what, rest string, words []string, m map[string]any) (func(*stage
 		if t.as != "" {
 			s.kept[t.as] = f.m
 		}
-		return t.within.check(f.at.Sub(s.last))
+		return s.check(t, f.at)
 	}, err
 }
 
@@ -481,5 +500,5 @@ func (s *stage) seesEnd(t tail) error {
 	if err != nil {
 		return fmt.Errorf("the client has not ended the connection: %w", err)
 	}
-	return t.within.check(at.Sub(s.last))
+	return s.check(t, at)
 }
