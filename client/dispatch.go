@@ -125,7 +125,7 @@ func (s *Subscriber) deal(it item) {
 
 // hand gives a message to one subscription's handler, unless it has had it.
 func (s *Subscriber) hand(t *topicState, c *cursor, d *Delivery) {
-	if d.Seq > 0 && c.Done.Has(d.Seq) {
+	if d.Seq > 0 && !c.sub.shared() && c.Done.Has(d.Seq) {
 		s.stats.Repeated++
 		return
 	}

@@ -168,30 +168,11 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 			continue // late word of a log that is gone
 		}
 		restarted := c.Progress(p)
-		if restarted || lost(p.GetCode()) {
+		if restarted || position.Lost(p.GetCode()) {
 			s.gap(Gap{
 				Filter: c.sub.Filter(), Topic: p.GetTopic(), Epoch: c.Epoch, From: p.GetFrom(), To: p.GetTo(),
-				Missed: missed(p), Code: p.GetCode(),
+				Missed: position.Missed(p), Code: p.GetCode(),
 			})
 		}
 	}
-}
-
-// lost reports whether a reason means that a message was not delivered though it was wanted. A log
-// that began anew is told by the restart of its cursor: of a topic of which nothing was had, it is
-// the first word of its epoch.
-func lost(c Code) bool {
-	switch c {
-	case wirev1.Code_CODE_OK, wirev1.Code_CODE_EPOCH_CHANGED, wirev1.Code_CODE_FILTERED, wirev1.Code_CODE_NOT_YOURS, wirev1.Code_CODE_CONFLATED,
-		wirev1.Code_CODE_RANKED_OUT, wirev1.Code_CODE_EXPIRED:
-		return false
-	}
-	return true
-}
-
-func missed(p *wirev1.Progress) uint64 {
-	if p.GetTo() == 0 || p.GetTo() < p.GetFrom() {
-		return 0
-	}
-	return p.GetTo() - max(p.GetFrom(), 1) + 1
 }

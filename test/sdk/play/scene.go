@@ -77,18 +77,18 @@ func Parse(name string, text []byte) (*Scene, error) {
 	return s, in.Err()
 }
 
-func (s *Scene) header(line string) {
+func (sc *Scene) header(line string) {
 	key, value, _ := strings.Cut(line, ":")
 	list := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' })
 	switch key {
 	case "Rules":
-		s.Rules = list
+		sc.Rules = list
 	case "Needs":
-		s.Needs = list
+		sc.Needs = list
 	case "Transports":
-		s.Transports = list
+		sc.Transports = list
 	case "Edges":
-		s.edges = list
+		sc.edges = list
 	}
 }
 
