@@ -213,9 +213,9 @@ func (c *edgeConn) start(s *Subscriber, filter string, h Handler, opts ...Option
 	return <-started
 }
 
-// A subscription that is refused for now, or taken away for now, is asked for again not
-// before the mesh said, on the connection that it was refused on: another one asks by itself, and one that is over
-// is not asked for.
+// A subscription that is refused for now, or taken away for now, is asked for again not before the
+// mesh said, on the connection that it was refused on: another one asks by itself, and one that is
+// over is not asked for.
 func TestRefusedSubscriptionsByTheClock(t *testing.T) {
 	inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
 		sub := c.start(s, "room/a", fine)

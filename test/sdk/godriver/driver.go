@@ -1,5 +1,5 @@
-// Package godriver joins the Go SDK to the line protocol of test/sdk: it does what the lines that it
-// reads say, and tells what the SDK tells.
+// Package godriver joins the Go SDK to the line protocol of test/sdk: it does what the lines that
+// it reads say, and tells what the SDK tells.
 package godriver
 
 import (
@@ -225,7 +225,8 @@ func (d *driver) token(context.Context) (string, error) {
 		return "", errors.New(string(next))
 	}
 	if token == nil {
-		return "", &pushmesh.Error{Code: 5, Message: "there is no token any more"} // UNAUTHENTICATED
+		// UNAUTHENTICATED
+		return "", &pushmesh.Error{Code: 5, Message: "there is no token any more"}
 	}
 	return *token, nil
 }
