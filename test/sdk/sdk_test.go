@@ -110,6 +110,12 @@ func TestWithout(t *testing.T) {
 	if !strings.Contains(table.String(), "without") || !strings.Contains(table.String(), "0 passed, 0 failed, 1 without") {
 		t.Errorf("the table says:\n%s", table.String())
 	}
+	table.Reset()
+	tcpAlone := []string{"/bin/sh", "-c", `echo '{"told":"ready","transports":["tcp"]}'; cat >/dev/null`}
+	play.Table(&table, play.Suite{Scenes: load(t), Transports: []string{"websocket"}, Program: tcpAlone}.Play())
+	if n := strings.Count(table.String(), "\n"); n != 2 || !strings.Contains(table.String(), fmt.Sprintf("0 passed, 0 failed, %d without", len(load(t)))) {
+		t.Errorf("of an SDK without WebSocket the table says:\n%s", table.String())
+	}
 	if err := run([]string{"-run", "connect", "-transport", "tcp", "--", "/bin/echo", "hello"}, &table); err == nil {
 		t.Error("echo passes for an SDK")
 	}

@@ -266,6 +266,9 @@ func (s *stage) accepts(name string, m map[string]any, t tail) error {
 		}
 		return false, nil
 	})
+	if errors.Is(err, errLate) {
+		return fmt.Errorf("%w: %s", err, s.linesLeft())
+	}
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func (su Suite) Play() []Result {
 	var results []*Result
 	var wg sync.WaitGroup
 	var told sync.Mutex
+	lacked := map[string]bool{} // transports that the SDK does not have
 	room := make(chan struct{}, max(su.Parallel, 1))
 	for _, sc := range su.Scenes {
 		for _, transport := range su.Transports {
@@ -35,11 +36,20 @@ func (su Suite) Play() []Result {
 			r := &Result{}
 			results = append(results, r)
 			room <- struct{}{}
+			told.Lock()
+			lacks := lacked[transport]
+			told.Unlock()
+			if lacks {
+				<-room
+				*r = Result{Scene: sc, Transport: transport, Without: transport}
+				continue
+			}
 			wg.Go(func() {
 				defer func() { <-room }()
 				*r = play(sc, transport, su.Program)
 				told.Lock()
 				defer told.Unlock()
+				lacked[transport] = r.Without == transport
 				if su.Each != nil {
 					su.Each(*r)
 				}
@@ -57,7 +67,7 @@ func (su Suite) Play() []Result {
 // Table writes what came of each scene, and returns how many failed.
 func Table(w io.Writer, results []Result) (failed int) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	counts := map[string]int{}
+	counts, lacked := map[string]int{}, map[string]bool{}
 	for _, r := range results {
 		word := "passed"
 		switch {
@@ -67,6 +77,13 @@ func Table(w io.Writer, results []Result) (failed int) {
 			word = "without"
 		}
 		counts[word]++
+		if r.Without == r.Transport && word == "without" { // one line for all
+			if !lacked[r.Transport] {
+				_, _ = fmt.Fprintf(tw, "every scene\t%s\twithout\t\t\n", r.Transport)
+			}
+			lacked[r.Transport] = true
+			continue
+		}
 		why := r.Without
 		if r.Err != nil {
 			why = strings.ReplaceAll(r.Err.Error(), "\n", " ")
