@@ -1,0 +1,3 @@
+"""The version of the package; a release writes its own here."""
+
+__version__ = "0.0.0"

@@ -1,0 +1,94 @@
+"""A connection that is a WebSocket, by the package `websockets` (pushmesh[websocket])."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import ssl
+from typing import Any
+
+from . import _wire
+from ._reconnect import Place, split
+from .errors import ConfigError
+
+try:
+    import websockets
+except ImportError:  # the extra is not installed
+    websockets = None  # type: ignore[assignment]
+
+
+def check() -> None:
+    """ConfigError: the package is missing."""
+    if websockets is None:
+        raise ConfigError("websocket=True needs the package websockets: pip install 'pushmesh[websocket]', or apt install python3-websockets")
+
+
+class WebSocket:
+    """A WebSocket. What is written waits for a task that sends it."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._outgoing: collections.deque[bytes] = collections.deque()
+        self._unsent = 0
+        self._sender: asyncio.Task[None] | None = None
+
+    async def read(self) -> bytes:
+        try:
+            data = await self._socket.recv()
+        except websockets.ConnectionClosed as closed:
+            if closed.rcvd is None:
+                raise ConnectionResetError("the WebSocket broke") from closed
+            return b""
+        if isinstance(data, str):
+            raise ConnectionError("the edge sent a text message on a WebSocket of binary ones")
+        return data or await self.read()
+
+    def write(self, data: bytes) -> None:
+        self._outgoing.append(data)
+        self._unsent += len(data)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send(), name="pushmesh WebSocket")
+
+    async def _send(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed, OSError):  # the reader tells
+            while self._outgoing:
+                data = self._outgoing.popleft()
+                await self._socket.send(data)
+                self._unsent -= len(data)
+
+    def unsent(self) -> int:
+        return self._unsent
+
+    async def hang_up(self) -> None:
+        try:
+            if self._sender is not None:
+                await self._sender
+            await self._socket.close()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+        transport = self._socket.transport
+        if transport is not None:
+            transport.abort()
+
+
+async def websocket(place: Place, tls: ssl.SSLContext | None) -> WebSocket:
+    """Connects to a place, and asks for a WebSocket there."""
+    host, port = split(place.address)
+    options: dict[str, Any] = {"ssl": tls, "server_hostname": split(place.name)[0]} if tls else {}
+    # Pings are of the protocol above, messages as long as a frame, and what is compressed helps nobody.
+    try:
+        socket = await websockets.connect(
+            f"{'wss' if tls else 'ws'}://{place.name}/", subprotocols=[_wire.SUBPROTOCOL], host=host, port=port,
+            ping_interval=None, max_size=None, compression=None, close_timeout=1, **options,
+        )
+    except websockets.WebSocketException as fault:
+        raise ConnectionError(str(fault)) from fault
+    if socket.subprotocol != _wire.SUBPROTOCOL:
+        socket.transport.abort()
+        raise ConnectionError(f"{place.address} speaks WebSocket, and not {_wire.SUBPROTOCOL}: is it an edge's port (7400)?")
+    return WebSocket(socket)
