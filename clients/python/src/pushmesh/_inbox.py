@@ -35,7 +35,7 @@ class Inbox:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.closing = False
+        self._over = False
         self.stats = Stats()
         self._subs: dict[int, Subscription] = {}
         self._topics: dict[str, Topic] = {}
@@ -43,6 +43,11 @@ class Inbox:
         self._flush: asyncio.TimerHandle | None = None
         self._count = 0  # deliveries that wait in queues, and their bytes
         self._bytes = 0
+
+    @property
+    def closing(self) -> bool:
+        """Nothing is handed over any more."""
+        return self._over or self.engine.closing
 
     # Subscribing.
 
@@ -135,7 +140,7 @@ class Inbox:
         self.engine.moved.set()
 
     def end(self, why: PushmeshError) -> None:
-        self.closing = True
+        self._over = True
         for sub in list(self._subs.values()):
             if not sub.active:
                 sub.end(why)
