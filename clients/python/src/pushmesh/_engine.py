@@ -245,7 +245,9 @@ class Engine:
                 dial = _websocket.websocket if self.config.websocket else _transport.tcp
                 link = Link(await dial(place, self.config.context), place.address)
                 greeted = True
-                return _welcomed(link, await link.greet(hello))
+                welcomed = _welcomed(link, await link.greet(hello))
+                link = None
+                return welcomed
         except TimeoutError:
             if greeted:
                 raise Unanswered(f"{place.address} accepts connections but does not answer: is it an edge's port (7400)?") from None
@@ -255,7 +257,7 @@ class Engine:
         except ValueError as fault:  # an address that an edge named
             raise NoConnection(f"no connection: {fault}") from fault
         finally:
-            if link is not None and not link.welcome.version:
+            if link is not None:
                 link.abort()
 
     async def _hello(self) -> bytes:
@@ -264,6 +266,7 @@ class Engine:
             version=_wire.VERSION, client_id=self.client_id, session=config.session, heartbeat_ms=milliseconds(config.heartbeat),
             receive_window=config.receive_window, agent=config.agent, session_ttl_s=math.ceil(config.session_ttl),
             profile=dict(config.profile), profile_vector=list(config.profile_vector), token=await self.token(),
+            features=["ping"],
         )
         frame = _frames.frame(hello)
         if (size := len(frame) - _wire.HEADER) > _wire.MAX_HELLO:

@@ -117,9 +117,14 @@ class Link:
 
     async def hang_up(self) -> None:
         """Sends what waits, lets the edge read it, and ends the connection, soon."""
-        self.flush()
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, Broken):
             async with asyncio.timeout(HANG_UP_WITHIN):
+                if not self._transport.half_closes:  # what comes before a Pong was read
+                    self.put(last := _wire.Ping(int(_clock.now() * 1e6)))
+                    self.flush()
+                    while await self.next() != _wire.Pong(last.sent_at):
+                        pass
+                self.flush()
                 await self._transport.hang_up()
         self.abort()
 

@@ -21,11 +21,15 @@ class Transport(Protocol):
     def write(self, data: bytes) -> None:
         """Hands bytes over. A connection that broke takes them too: the reader tells."""
 
+    @property
+    def half_closes(self) -> bool:
+        """Whether hang_up waits until the other side has read everything."""
+
     def unsent(self) -> int:
         """How many bytes wait for the network."""
 
     async def hang_up(self) -> None:
-        """Ends the connection once the other side has read everything, or is cancelled."""
+        """Ends the connection in order, or at once where the wait for it is cancelled."""
 
     def abort(self) -> None:
         """Ends the connection at once. It may be called often."""
@@ -43,6 +47,10 @@ class TCP:
     def write(self, data: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(data)
+
+    @property
+    def half_closes(self) -> bool:
+        return self._writer.can_write_eof()
 
     def unsent(self) -> int:
         return self._writer.transport.get_write_buffer_size()

@@ -57,6 +57,10 @@ class WebSocket:
                 await self._socket.send(data)
                 self._unsent -= len(data)
 
+    @property
+    def half_closes(self) -> bool:
+        return True
+
     def unsent(self) -> int:
         return self._unsent
 

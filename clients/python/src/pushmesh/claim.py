@@ -29,6 +29,9 @@ class ClaimState(enum.IntEnum):
     HELD_BY_OTHER = 5
 
 
+_KNOWN = frozenset(ClaimState)  # others are of a later edition
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
     """What is so at a resource, for this client where it has a place there."""
@@ -51,6 +54,8 @@ class ClaimInfo:
 
 
 def info(state: _wire.ClaimState) -> ClaimInfo:
+    if state.state not in _KNOWN:
+        raise Refused(Code.INTERNAL, f"the edge says state {state.state}, which this edition does not know")
     return ClaimInfo(
         state.resource, ClaimState(state.state), state.token, state.position, state.expires_in_ms / 1000, state.holder,
         state.holding, state.waiting, Code(state.code),
@@ -360,7 +365,7 @@ class ClaimWatch:
             self._claims.engine.later(answer.retry_after, self.pump)
 
     def told(self, state: _wire.ClaimState) -> None:
-        if self._active and not self.over:
+        if self._active and not self.over and state.state in _KNOWN:
             self._claims.engine.tell(self._callback, info(state))
 
     def end(self, why: PushmeshError | None) -> None:

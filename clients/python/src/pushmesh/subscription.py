@@ -130,7 +130,7 @@ class Subscription:
     @property
     def named(self) -> bool:
         """All messages for it name it."""
-        return bool(self.request.where) or self.ranked
+        return bool(self.request.where) or self.request.no_echo or self.ranked
 
     @property
     def awaited(self) -> bool:
@@ -262,7 +262,7 @@ class Subscription:
     def was_sent(self, request: _wire.Subscribe) -> None:
         self.sent = True
         self.plain = (
-            request.start == _wire.Begin.LIVE and not request.positions and not self.shared and not self.named and not request.no_echo
+            request.start == _wire.Begin.LIVE and not request.positions and not self.shared and not self.named
         )
 
     def refused(self, why: Refused) -> None:
