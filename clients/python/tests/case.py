@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pushmesh
 from pushmesh import _wire
 
+from bridge import bridging
 from edge import PATIENCE, Conn, Edge
 
 T = TypeVar("T")
@@ -19,10 +20,15 @@ T = TypeVar("T")
 class Case(unittest.IsolatedAsyncioTestCase):
     """A test with an edge. Once it is over no task is left."""
 
+    websocket = False
+
     async def asyncSetUp(self) -> None:
         self.before = asyncio.all_tasks()
         self.stack = contextlib.AsyncExitStack()
         self.edge = await self.stack.enter_async_context(Edge().serving())
+        self.address = self.edge.address
+        if self.websocket:
+            self.address = await self.stack.enter_async_context(bridging(self.edge.address))
         self.gaps: list[pushmesh.Gap] = []
 
     async def asyncTearDown(self) -> None:
@@ -32,8 +38,8 @@ class Case(unittest.IsolatedAsyncioTestCase):
                 await asyncio.wait(left)
 
     def make(self, **more: Any) -> pushmesh.Client:
-        options = {"client_id": "c1", "min_backoff": 0.01, "max_backoff": 0.02, "on_gap": self.gaps.append, **more}
-        return pushmesh.Client(self.edge.address, **options)
+        options = {"client_id": "c1", "websocket": self.websocket, "min_backoff": 0.01, "max_backoff": 0.02, "on_gap": self.gaps.append, **more}
+        return pushmesh.Client(self.address, **options)
 
     async def client(self, **more: Any) -> pushmesh.Client:
         return await self.stack.enter_async_context(self.make(**more))

@@ -269,7 +269,7 @@ class Ends(Case):
         await self.subscribed(client, conn, handler=lambda m: acked.set(), ack=True)
         conn.send(_wire.Message("a", 1))
         await self.have(acked.wait())
-        tasks = asyncio.all_tasks() - before
+        tasks = {t for t in asyncio.all_tasks() - before if t.get_name().startswith("pushmesh")}
         for task in tasks:
             task.cancel()
         self.assertEqual((await conn.next(_wire.Ack)).entries[0].seq, 1)

@@ -122,6 +122,8 @@ class Handlers(Case):
             asked = await conn.next(_wire.Publish)
             self.assertEqual(asked.payload, str(n).encode())
             conn.send(_wire.Published(asked.id, n))
+        conn.send(_wire.Ping(1))
+        await conn.next(_wire.Pong)
 
 
 class Loops(Case):

@@ -24,6 +24,10 @@ def check() -> None:
         raise ConfigError("websocket=True needs the package websockets: pip install 'pushmesh[websocket]', or apt install python3-websockets")
 
 
+# How long the package waits for the other side at each step of closing, also where that is gone.
+CLOSE_WITHIN = 0.1
+
+
 class WebSocket:
     """A WebSocket. What is written waits for a task that sends it."""
 
@@ -88,7 +92,7 @@ async def websocket(place: Place, tls: ssl.SSLContext | None) -> WebSocket:
     try:
         socket = await websockets.connect(
             f"{'wss' if tls else 'ws'}://{place.name}/", subprotocols=[_wire.SUBPROTOCOL], host=host, port=port,
-            ping_interval=None, max_size=None, compression=None, close_timeout=1, **options,
+            ping_interval=None, max_size=None, compression=None, close_timeout=CLOSE_WITHIN, **options,
         )
     except websockets.WebSocketException as fault:
         raise ConnectionError(str(fault)) from fault
