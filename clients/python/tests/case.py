@@ -38,7 +38,7 @@ class Case(unittest.IsolatedAsyncioTestCase):
                 await asyncio.wait(left)
 
     def make(self, **more: Any) -> pushmesh.Client:
-        options = {"client_id": "c1", "websocket": self.websocket, "min_backoff": 0.01, "max_backoff": 0.02, "on_gap": self.gaps.append, **more}
+        options: dict[str, Any] = {"client_id": "c1", "websocket": self.websocket, "min_backoff": 0.01, "max_backoff": 0.02, "on_gap": self.gaps.append, **more}
         return pushmesh.Client(self.address, **options)
 
     async def client(self, **more: Any) -> pushmesh.Client:

@@ -135,7 +135,8 @@ class Waits(unittest.TestCase):
 class Routes(unittest.IsolatedAsyncioTestCase):
     async def test_every_place_once_in_a_round(self) -> None:
         async def lookup(host: str, port: int) -> list[str]:
-            return {"two": ["10.0.0.1", "::1"], "none": []}[host]
+            found: dict[str, list[str]] = {"two": ["10.0.0.1", "::1"], "none": []}
+            return found[host]
 
         route = Route(["two:1", "none:2", "10.0.0.9:3"], lookup)
         for _ in range(20):

@@ -154,7 +154,8 @@ class Bytes(unittest.TestCase):
 
 def sample(field: _protobuf.Field) -> object:
     if field.kind == "map":
-        return {"a": "é", "": ""} if field.value == "string" else {"a": 1.5, "": 0.0}
+        made_up: dict[str, object] = {"a": "é", "": ""}
+        return made_up if field.value == "string" else {"a": 1.5, "": 0.0}
     one: object = {
         "string": "é", "bytes": b"\0\xff", "bool": True, "double": -0.5, "float": 0.25, "uint64": 2**64 - 1, "fixed64": 2**63,
     }.get(field.kind, 300)

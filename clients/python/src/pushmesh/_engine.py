@@ -242,8 +242,7 @@ class Engine:
         try:
             async with asyncio.timeout(self.config.dial_timeout):
                 hello = await self._hello()
-                dial = _websocket.websocket if self.config.websocket else _transport.tcp
-                link = Link(await dial(place, self.config.context), place.address)
+                link = Link(await self._dial(place), place.address)
                 greeted = True
                 welcomed = _welcomed(link, await link.greet(hello))
                 link = None
@@ -259,6 +258,11 @@ class Engine:
         finally:
             if link is not None:
                 link.abort()
+
+    async def _dial(self, place: Place) -> _transport.Transport:
+        if self.config.websocket:
+            return await _websocket.websocket(place, self.config.context)
+        return await _transport.tcp(place, self.config.context)
 
     async def _hello(self) -> bytes:
         config = self.config

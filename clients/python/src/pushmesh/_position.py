@@ -31,7 +31,8 @@ class Seqs:
     def __bool__(self) -> bool:
         return bool(self._lows)
 
-    def __contains__(self, seq: int) -> bool:
+    def __contains__(self, seq: object) -> bool:
+        assert isinstance(seq, int)
         at = bisect.bisect_left(self._highs, seq)
         return at < len(self._lows) and self._lows[at] <= seq
 

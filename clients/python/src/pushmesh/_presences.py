@@ -91,12 +91,12 @@ class Presences:
         if said is None:
             return
         del self.engine.answers[number]
-        own = said.own
+        topic, own = said.topic, said.own
         if why is not None and why.retryable:
-            self.engine.later(why.retry_after, lambda: self._say(said.topic, own))
+            self.engine.later(why.retry_after, lambda: self._say(topic, own))
             return
-        if self._own.get(said.topic) is own and (why is not None or not own.state):
-            del self._own[said.topic]
+        if self._own.get(topic) is own and (why is not None or not own.state):
+            del self._own[topic]
         own.tell(why)
 
     def connected(self, link: Link) -> None:

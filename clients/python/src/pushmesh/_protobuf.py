@@ -131,7 +131,7 @@ def fields(message: type[Record]) -> dict[str, Field]:
 
 def encode(message: Record) -> bytes:
     out = bytearray()
-    for attribute, put in _encoders(type(message)):
+    for attribute, put in _encoders(_key(message.__class__)):
         value = getattr(message, attribute)
         if value:
             put(out, value)
@@ -140,7 +140,7 @@ def encode(message: Record) -> bytes:
 
 def decode(message: type[R], data: bytes) -> R:
     out = message()
-    takers = _decoders(message)
+    takers = _decoders(_key(message))
     at, end = 0, len(data)
     while at < end:
         tag = data[at]
@@ -195,6 +195,10 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 _Put = Callable[[bytearray, Any], None]
 _Take = Callable[[Any, Any], None]
 _WIRE = {"fixed64": FIXED64, "double": FIXED64, "float": FIXED32, "string": LENGTH, "bytes": LENGTH, "message": LENGTH}
+
+
+def _key(message: type[Record]) -> Any:
+    return message  # a class can be hashed, whatever its messages can
 
 
 @functools.cache
@@ -262,8 +266,8 @@ def _map_encoder(field: Field) -> _Put:
 def _writer(field: Field) -> Callable[[Any], bytes]:
     if field.kind == "message":
         return encode
-    return {
-        "string": lambda v: v.encode(),
+    writers: dict[str, Callable[[Any], bytes]] = {
+        "string": lambda v: cast(bytes, v.encode()),
         "bytes": bytes,
         "bool": lambda v: b"\x01" if v else b"\x00",
         "fixed64": _UINT64.pack,
@@ -271,7 +275,8 @@ def _writer(field: Field) -> Callable[[Any], bytes]:
         "float": _FLOAT.pack,
         "int32": lambda v: varint(v & _MASK64),
         "int64": lambda v: varint(v & _MASK64),
-    }.get(field.kind, varint)
+    }
+    return writers.get(field.kind, varint)
 
 
 @functools.cache
@@ -290,16 +295,21 @@ def _decoders(message: type[Record]) -> dict[int, _Take]:
 
 def _decoder(attribute: str, field: Field) -> _Take:
     value = _reader(field)
-    if field.repeated:
-        return lambda out, raw: getattr(out, attribute).append(value(raw))
-    return lambda out, raw: setattr(out, attribute, value(raw))
+
+    def append(out: Any, raw: Any) -> None:
+        getattr(out, attribute).append(value(raw))
+
+    def put(out: Any, raw: Any) -> None:
+        setattr(out, attribute, value(raw))
+
+    return append if field.repeated else put
 
 
 def _map_decoder(attribute: str, field: Field) -> _Take:
-    entry = _TextEntry if field.value == "string" else _NumberEntry
+    entry: Any = _TextEntry if field.value == "string" else _NumberEntry
 
     def take(out: Any, raw: bytes) -> None:
-        pair = decode(entry, raw)
+        pair: Any = decode(entry, raw)
         getattr(out, attribute)[pair.key] = pair.value
 
     return take
@@ -326,7 +336,7 @@ def _unpacker(attribute: str, field: Field) -> _Take:
 def _reader(field: Field) -> Callable[[Any], Any]:
     if field.message is not None:
         return functools.partial(decode, field.message)
-    return {
+    readers: dict[str, Callable[[Any], Any]] = {
         "string": _text,
         "bool": bool,
         "fixed64": functools.partial(_unpacked, _UINT64),
@@ -335,7 +345,8 @@ def _reader(field: Field) -> Callable[[Any], Any]:
         "uint32": lambda n: n & 0xFFFFFFFF,
         "int32": _signed,
         "int64": _signed,
-    }.get(field.kind, lambda raw: raw)
+    }
+    return readers.get(field.kind, lambda raw: raw)
 
 
 def _text(raw: bytes) -> str:

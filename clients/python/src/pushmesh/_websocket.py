@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import importlib
 import ssl
 from typing import Any
 
@@ -12,10 +13,9 @@ from . import _wire
 from ._reconnect import Place, split
 from .errors import ConfigError
 
-try:
-    import websockets
-except ImportError:  # the extra is not installed
-    websockets = None  # type: ignore[assignment]
+websockets: Any = None  # the extra is not installed
+with contextlib.suppress(ImportError):
+    websockets = importlib.import_module("websockets")
 
 
 def check() -> None:

@@ -345,10 +345,8 @@ class Stated(Frame):
     id: int = uint32(1)
 
 
-FRAMES: dict[int, type[Frame]] = {
-    f.TYPE: f
-    for f in (
-        Hello, Welcome, Subscribe, Subscribed, Unsubscribe, Unsubscribed, Message, Ack, Nack, Ping, Pong, Publish, Published,
-        Claim, ClaimState, Error, GoAway, RefreshToken, Progress, Refreshed, Watch, Presence, State, Stated,
-    )
-}
+_ALL: tuple[type[Frame], ...] = (
+    Hello, Welcome, Subscribe, Subscribed, Unsubscribe, Unsubscribed, Message, Ack, Nack, Ping, Pong, Publish, Published,
+    Claim, ClaimState, Error, GoAway, RefreshToken, Progress, Refreshed, Watch, Presence, State, Stated,
+)
+FRAMES = {frame.TYPE: frame for frame in _ALL}

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from . import _clock, _wire
 from ._claims import Claims
@@ -377,5 +377,5 @@ class ClaimWatch:
         self._claims.watches.pop(self._resource, None)
 
 
-async def _first(*waiting: asyncio.Future[bool]) -> None:
+async def _first(*waiting: asyncio.Future[Literal[True]]) -> None:
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
