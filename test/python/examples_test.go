@@ -67,7 +67,8 @@ func startMesh(t *testing.T) *mesh {
 	}
 	probe, _ := wireclient.Connect(t, m.Edge, &wirev1.Hello{})
 	id := uint32(0)
-	procmesh.Await(t, "clients may claim", func() bool { // so they may publish, which was put before
+	procmesh.Await(t, "clients may claim", func() bool {
+		// so they may publish, which was put before
 		id++
 		probe.Send(wirev1.FrameType_FRAME_TYPE_CLAIM, &wirev1.Claim{Id: id, Resource: "seat/probe", Op: wirev1.Claim_OP_CHECK})
 		ft, _, err := probe.Next(wireclient.Patience)

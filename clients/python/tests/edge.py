@@ -78,6 +78,8 @@ class Edge:
             server.close()
             for conn in self._all:
                 conn.cut()
+                with contextlib.suppress(OSError):
+                    await conn.writer.wait_closed()
 
     async def accept(self) -> Conn:
         """The next connection, whose Hello has come."""
