@@ -93,12 +93,14 @@ class Connecting(Case):
             conn.send(_wire.Message("a", 1))
             loop = aiter(sub)
             m = await self.have(anext(loop))
-            conn.send(_wire.GoAway(Code.DRAINING, "stops", 50, [other.address]))
             m.ack()
-            self.assertEqual((await conn.next(_wire.Ack)).entries[0].seq, 1)  # taken until the end
+            conn.send(_wire.GoAway(Code.DRAINING, "stops", 200, [other.address]), _wire.Message("a", 2))
+            (await self.have(anext(loop))).ack()  # what was begun goes on
+            while (await conn.next(_wire.Ack)).entries[-1].seq < 2:
+                pass
             await conn.ended()
             moved = await other.welcome()
-            self.assertEqual((await moved.next(_wire.Subscribe)).positions, [_wire.Position("a", 5, 1)])
+            self.assertEqual((await moved.next(_wire.Subscribe)).positions, [_wire.Position("a", 5, 2)])
             await client.close()
 
     async def test_overloaded_edges_are_passed_at_once_and_others_wait(self) -> None:
@@ -202,10 +204,13 @@ class Ends(Case):
         await self.subscribed(client, conn, handler=handler, ack=True)
         conn.send(_wire.Message("a", 1), _wire.Message("a", 2))
         await self.have(started.wait())
+        other = self.going(client.subscribe("b"))
+        await conn.next(_wire.Subscribe)
         closing = self.going(client.close())
         going = self.going(conn.next(_wire.Ack))
-        await asyncio.sleep(0)
-        self.assertFalse(closing.done())
+        with self.assertRaises(pushmesh.Closed):
+            await self.have(other)  # it has begun
+        self.assertFalse(closing.done() or going.done())
         go.set()
         self.assertEqual([(e.seq, e.through) for e in (await self.have(going)).entries], [(1, True)])
         await conn.ended()

@@ -231,6 +231,61 @@ class Resumes(Case):
         self.assertEqual(got, [7, 8, 9, 10])
         self.assertEqual(self.gaps, [])
 
+    async def test_a_message_that_a_handler_has_is_acked_where_it_came_again(self) -> None:
+        go = asyncio.Event()
+
+        async def handler(m: pushmesh.Message) -> None:
+            await go.wait()
+
+        client = await self.client()
+        conn = await self.edge.welcome()
+        await self.subscribed(client, conn, handler=handler, ack=True)
+        conn.send(message(1), _wire.Ping(1))
+        await conn.next(_wire.Pong)
+        conn, asked = await self.again(conn)
+        conn.send(_wire.Subscribed(asked.id, 5, 1, True), message(1, subs=[asked.id]), _wire.Ping(1))
+        await conn.next(_wire.Pong)
+        go.set()
+        self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 1, True, asked.id)])
+        self.assertEqual(client.stats.delivered, 1)
+
+    async def test_what_is_let_go_makes_room(self) -> None:
+        started, go = asyncio.Event(), asyncio.Event()
+
+        async def handler(m: pushmesh.Message) -> None:
+            started.set()
+            await go.wait()
+
+        client = await self.client(receive_window=1)  # 65 messages wait
+        conn = await self.edge.welcome()
+        await self.subscribed(client, conn, handler=handler, ack=True)
+        for _ in range(3):
+            conn.send(*(message(n, subs=[1]) for n in range(1, 61)), _wire.Ping(1))
+            await conn.next(_wire.Pong)
+            await self.have(started.wait())
+            conn, asked = await self.again(conn)
+            self.assertEqual(asked.positions, [_wire.Position("a", 5, 0)])
+            conn.send(_wire.Subscribed(asked.id, 5, 60, True))
+        go.set()
+
+    async def test_what_a_session_lacks_may_lie_anywhere(self) -> None:
+        client = await self.client(session="phone")
+        conn = await self.edge.welcome()
+        await self.subscribed(client, conn, start=Start.session(), ack=True, head=8, handler=lambda m: None)
+        conn.send(message(5, subs=[1]))
+        self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 5, True, 1)])
+        self.assertEqual(client.stats.delivered, 1)
+
+    async def test_acks_that_wait_keep_their_name(self) -> None:
+        client = await self.client(ack_delay=60)
+        conn = await self.edge.welcome()
+        await self.subscribed(client, conn, handler=lambda m: None, ack=True)
+        conn.send(message(1), _wire.Ping(1))
+        await conn.next(_wire.Pong)
+        await self.subscribed(client, conn, start=Start.earliest(), handler=lambda m: None)
+        conn.send(message(2))  # from now on an Ack without a name would be for both
+        self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 1, True, 0)])
+
     async def test_an_ack_before_the_message_came_again_is_said_again(self) -> None:
         go, handled = asyncio.Event(), asyncio.Event()
 
@@ -336,6 +391,21 @@ class Resumes(Case):
 
 
 class Refusals(Case):
+    async def test_nothing_comes_after_unsubscribe(self) -> None:
+        got: list[int] = []
+        client = await self.client()
+        conn = await self.edge.welcome()
+        sub = await self.subscribed(client, conn, handler=lambda m: got.append(m.seq), ack=True)
+        going = self.going(sub.unsubscribe())
+        asked = await conn.next(_wire.Unsubscribe)
+        conn.send(message(1), _wire.Error(Code.UNAVAILABLE, "", asked.id))
+        await self.have(going)
+        self.assertEqual((got, sub.error), ([], None))
+        conn.cut()
+        conn = await self.edge.welcome()
+        conn.send(_wire.Ping(1))
+        await conn.next(_wire.Pong)  # and no Subscribe before
+
     async def test_for_now_and_for_good(self) -> None:
         client = await self.client()
         conn = await self.edge.welcome()

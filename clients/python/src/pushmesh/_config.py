@@ -6,11 +6,15 @@ import math
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from . import _transport, _websocket
 from ._reconnect import Lookup, resolve, split
 from .errors import ConfigError
 from .events import Connection, Gap
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
 
 GetToken = Callable[[], Awaitable[str | None]]
 
@@ -47,6 +51,7 @@ class Config:
     on_connect: Callable[[Connection], object] | None
     on_disconnect: Callable[[Exception], object] | None
     on_connect_failed: Callable[[Exception], object] | None
+    on_refused: Callable[[Subscription], object] | None
     lookup: Lookup = resolve
     context: ssl.SSLContext | None = field(init=False, default=None)
 

@@ -168,7 +168,7 @@ class Engine:
             if not self.closing and self.error is None:
                 call()
 
-        handle = asyncio.get_running_loop().call_later(max(after, self.config.min_backoff), run)
+        handle = asyncio.get_running_loop().call_later(after, run)
         self._timers.add(handle)
 
     def tell(self, callback: Callable[[T], object] | None, event: T) -> None:

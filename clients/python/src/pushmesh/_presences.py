@@ -93,7 +93,7 @@ class Presences:
         del self.engine.answers[number]
         topic, own = said.topic, said.own
         if why is not None and why.retryable:
-            self.engine.later(why.retry_after, lambda: self._say(topic, own))
+            self.engine.later(max(why.retry_after, self.engine.config.min_backoff), lambda: self._say(topic, own))
             return
         if self._own.get(topic) is own and (why is not None or not own.state):
             del self._own[topic]

@@ -29,12 +29,13 @@ class Refreshing:
         self._engine = engine
         self._sent: dict[int, _Refresh] = {}
 
-    async def refresh(self) -> int:
-        """Shows a new token. It returns when that ends, in microseconds since 1970."""
+    async def refresh(self, token: str | None) -> int:
+        """Shows a new token; None: of get_token. It returns when that ends, in microseconds since 1970."""
         self._engine.check_open()
-        if self._engine.config.get_token is None:
-            raise ConfigError("refresh_token needs get_token")
-        token = await self._engine.token()
+        if token is None:
+            if self._engine.config.get_token is None:
+                raise ConfigError("refresh_token needs a token, or get_token")
+            token = await self._engine.token()
         await self._engine.connected()
         link = self._engine.link
         if link is None:

@@ -24,8 +24,7 @@ def subscribed(inbox: Inbox, sub: Subscription, frame: _wire.Subscribed) -> None
         inbox.gap(Gap(sub.filter, missed=frame.missed, code=Code.RETENTION))
     for place in places:
         _stand(inbox, sub, place, resumed)
-    sub.active = True
-    sub.ready.set()
+    sub.stands()
 
 
 def _stand(inbox: Inbox, sub: Subscription, at: _wire.TopicPosition, resumed: bool) -> None:

@@ -362,7 +362,7 @@ class ClaimWatch:
         elif not answer.retryable:
             self.end(answer)
         elif not answer.unknown:
-            self._claims.engine.later(answer.retry_after, self.pump)
+            self._claims.engine.later(max(answer.retry_after, self._claims.engine.config.min_backoff), self.pump)
 
     def told(self, state: _wire.ClaimState) -> None:
         if self._active and not self.over and state.state in _KNOWN:

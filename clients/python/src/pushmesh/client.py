@@ -61,6 +61,7 @@ class Client:
         on_connect: Callable[[Connection], object] | None = None,
         on_disconnect: Callable[[Exception], object] | None = None,
         on_connect_failed: Callable[[Exception], object] | None = None,
+        on_refused: Callable[[Subscription], object] | None = None,
     ) -> None:
         """
         edges: host:port, one or several. One is picked at random; the others are tried, in random
@@ -84,12 +85,14 @@ class Client:
         websocket: the connection is a WebSocket, for networks that let nothing else through.
         on_gap: is told of messages that will not come, and of positions that were lost.
         on_connect, on_disconnect: after every Welcome, and every end of a connection.
-        on_connect_failed: after every attempt that failed and is made again. Callbacks must not block.
+        on_connect_failed: after every attempt that failed and is made again.
+        on_refused: is told of a subscription that is refused for now, and asked for again later. Callbacks
+            must not block.
         """
         config = Config(
             [edges] if isinstance(edges, str) else list(edges), client_id, session, session_ttl, get_token, receive_window,
             heartbeat, agent, dict(profile or {}), list(profile_vector), ack_delay, min_backoff, max_backoff, dial_timeout,
-            close_timeout, tls, websocket, on_gap, on_connect, on_disconnect, on_connect_failed,
+            close_timeout, tls, websocket, on_gap, on_connect, on_disconnect, on_connect_failed, on_refused,
         )
         self._engine = Engine(config)
         self._inbox = Inbox(self._engine)
@@ -160,12 +163,12 @@ class Client:
         check_profile(profile, vector)
         self._engine.config.profile, self._engine.config.profile_vector = dict(profile), list(vector)
 
-    async def refresh_token(self) -> float:
+    async def refresh_token(self, token: str | None = None) -> float:
         """
-        Shows the edge another token of get_token, without a new connection. It returns when that one
+        Shows the edge another token, that of get_token where none is named, without a new connection. It returns when that one
         ends, in seconds since 1970. Refused: the connection goes on with the token before.
         """
-        return await self._refreshing.refresh() / 1e6
+        return await self._refreshing.refresh(token) / 1e6
 
     async def subscribe(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import _wire
 from ._crowd import Crowd
+from ._reconnect import Backoff
 from .codes import Code
 from .errors import PushmeshError, Refused
 
@@ -51,7 +52,8 @@ class PresenceWatch:
         self._crowd = Crowd()
         self._id = 0  # of the request on this connection; 0: none
         self._begun = False  # it was answered: changes before are of an earlier watch
-        self._pause = 0.0  # after the last refusal; 0: something was told since
+        config = presences.engine.config
+        self._pauses = Backoff(config.min_backoff, config.max_backoff)  # after refusals; anew once something was told
         self._error: PushmeshError | None = None
         self._answered = asyncio.Event()
         self._ended = asyncio.Event()
@@ -123,18 +125,17 @@ class PresenceWatch:
 
     def refused(self, why: Refused) -> None:
         """Takes a refusal, or that the edge has ended it: later each time it is asked for again, where that can help."""
-        config = self._presences.engine.config
         self.forget()
         if not why.retryable:
             self.end(why)
             return
-        self._pause = min(max(2 * self._pause, config.min_backoff), config.max_backoff)
-        self._presences.engine.later(max(self._pause, why.retry_after), self.ask)
+        self._presences.engine.later(self._pauses.next(why.retry_after), self.ask)
 
     def told(self, frame: _wire.Presence) -> None:
         if not self._id or not (self._begun or frame.snapshot):
             return
-        self._begun, self._pause = True, 0.0
+        self._begun = True
+        self._pauses.reset()
         if (d := self._crowd.take(frame)) is not None:
             joined = sorted(self._crowd.states) if d.all else d.joined
             self._presences.engine.tell(self._callback, PresenceChange(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import _wire
 from ._delivery import Entry, Track
+from ._reconnect import Backoff
 from .codes import Code
 from .errors import Closed, ConfigError, Nack, PushmeshError, Refused
 from .events import Gap
@@ -96,6 +97,7 @@ class Subscription:
         self._refusal: Refused | None = None  # why the last Subscribe was refused, for now
         self._unasked: asyncio.Future[None] | None = None
         self._error: PushmeshError | None = None
+        self._pauses = Backoff(inbox.engine.config.min_backoff, inbox.engine.config.max_backoff)  # after refusals
         self.busy = False  # the handler runs
         self.active = False  # Subscribed has come at least once
         self.sent = False  # Subscribe is on the present connection
@@ -116,6 +118,11 @@ class Subscription:
     def error(self) -> PushmeshError | None:
         """Why it ended; None while it goes on, and after unsubscribe and close."""
         return self._error
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why it is refused for now, so that it is asked for again after a pause."""
+        return self._refusal
 
     @property
     def shared(self) -> bool:
@@ -164,13 +171,14 @@ class Subscription:
             raise self._error
 
     async def unsubscribe(self) -> None:
-        """Ends the subscription and waits until the edge has confirmed it."""
+        """Ends the subscription, whose messages come no more from the call on, and waits until the edge has confirmed it."""
         link = self._inbox.engine.link
         if self.over or link is None or not self.sent:
             self.end(None)
             return
         if self._unasked is None:
             self._unasked = asyncio.get_running_loop().create_future()
+            self._let_go()
             link.put(_wire.Unsubscribe(self.id))
             self._inbox.engine.moved.set()
         await asyncio.shield(self._unasked)
@@ -199,6 +207,10 @@ class Subscription:
 
     def push(self, track: Track, item: Entry | _wire.Progress) -> None:
         """Has something wait for its turn."""
+        if self._unasked is not None:
+            if isinstance(item, Entry):
+                self._inbox.dropped(item)
+            return
         if isinstance(item, _wire.Progress) and not self._queue and not track.held:
             self._inbox.progress(track, item)
             return
@@ -217,7 +229,7 @@ class Subscription:
 
     async def next(self) -> Entry | None:
         """The next message to hand over; None: no more will come."""
-        while not (self.over or self._inbox.closing):
+        while not (self.over or self._unasked is not None or self._inbox.closing):
             while self._queue:
                 track, item = self._queue.popleft()
                 if isinstance(item, _wire.Progress):
@@ -273,7 +285,8 @@ class Subscription:
         elif not why.retryable:
             self.end(why)
         else:
-            self._inbox.engine.later(why.retry_after, lambda: self._inbox.ask_again(self))
+            self._inbox.engine.later(self._pauses.next(why.retry_after), lambda: self._inbox.ask_again(self))
+            self._inbox.engine.tell(self._inbox.engine.config.on_refused, self)
 
     def unsubscribed(self, why: Refused) -> None:
         """Takes the confirmation of Unsubscribe, or the edge's own decision."""
@@ -295,16 +308,26 @@ class Subscription:
         self._error = None if isinstance(why, Closed) else why
         if isinstance(why, Closed) and not self.active:
             self._error = why
+        self._let_go()
+        self._inbox.forget(self)
+        self.ready.set()
+        self.ended.set()
+        if self._unasked is not None and not self._unasked.done():
+            self._unasked.set_result(None)
+
+    def stands(self) -> None:
+        """The edge serves it."""
+        self._refusal, self.active = None, True
+        self._pauses.reset()
+        self.ready.set()
+
+    def _let_go(self) -> None:
+        """What waits is not handed over any more."""
         for _, item in self._queue:
             if isinstance(item, Entry):
                 self._inbox.dropped(item)
         self._queue.clear()
-        self._inbox.forget(self)
-        self.ready.set()
-        self.ended.set()
         self._wake.set()
-        if self._unasked is not None and not self._unasked.done():
-            self._unasked.set_result(None)
 
     def stop(self) -> None:
         """Has whoever waits for messages look whether there will be any."""
