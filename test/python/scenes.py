@@ -71,18 +71,25 @@ class Driver:
             name = next((n for n, f in self.filters.items() if f == g.filter), "")
             tell("gap", name=name, topic=g.topic, epoch=str(g.epoch), **{"from": str(g.first)}, to=str(g.last), missed=str(g.missed), code=g.code.name)
 
-        self.client = pushmesh.Client(
+        try:
+            self.client = self.make(d, get_token if tokens else None, gap)
+        except pushmesh.PushmeshError as why:
+            tell("failed", **reason(why))
+            return
+        await self.client.open()
+        self.go(self.end())
+
+    def make(self, d: dict[str, Any], get_token: Any, gap: Callable[[pushmesh.Gap], None]) -> pushmesh.Client:
+        return pushmesh.Client(
             d["addresses"], client_id=d.get("client_id", ""), session=d.get("session", ""), heartbeat=d.get("heartbeat_ms", 0) / 1000,
             receive_window=d.get("window", 0), profile=d.get("profile"), min_backoff=d["backoff_ms"][0] / 1000,
             max_backoff=d["backoff_ms"][1] / 1000, dial_timeout=d.get("attempt_ms", 5000) / 1000,
-            get_token=get_token if tokens else None, websocket=d["transport"] == "websocket", on_gap=gap,
+            get_token=get_token, websocket=d["transport"] == "websocket", on_gap=gap,
             on_connect=lambda c: tell("connected", edge=c.edge, client_id=c.client_id, user=c.user, resumed=c.resumed),
             on_disconnect=lambda why: tell("disconnected", **reason(why)),
             on_connect_failed=lambda why: tell("connect failed", **reason(why)),
             on_refused=lambda sub: tell("refused", name=self.name(sub), **reason(sub.refusal)),
         )
-        await self.client.open()
-        self.go(self.end())
 
     def name(self, sub: pushmesh.Subscription) -> str:
         return next((n for n, s in self.subs.items() if s is sub), "")

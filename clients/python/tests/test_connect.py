@@ -243,6 +243,32 @@ class Ends(Case):
         await self.have(going)
         self.assertTrue(cancelled)
 
+    async def test_a_handler_of_a_subscription_that_has_ended_is_waited_for(self) -> None:
+        started, go, ended = asyncio.Event(), asyncio.Event(), False
+
+        async def handler(m: pushmesh.Message) -> None:
+            nonlocal ended
+            started.set()
+            await go.wait()
+            ended = True
+
+        client = await self.client()
+        conn = await self.edge.welcome()
+        sub = await self.subscribed(client, conn, handler=handler)
+        conn.send(_wire.Message("a", 1), _wire.Unsubscribed(sub.id, Code.FORBIDDEN))
+        await self.have(started.wait())
+        await self.have(sub.ended.wait())
+        other = self.going(client.subscribe("b"))
+        await conn.next(_wire.Subscribe)
+        closing = self.going(client.close())
+        with self.assertRaises(pushmesh.Closed):
+            await self.have(other)
+        self.assertFalse(closing.done())
+        go.set()
+        await conn.ended()
+        await self.have(closing)
+        self.assertTrue(ended)
+
     async def test_cancelling_a_task_loses_no_ack_that_was_given(self) -> None:
         acked = asyncio.Event()
 

@@ -67,6 +67,22 @@ class Handlers(Case):
         self.assertEqual(attempts, [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)])
         self.assertEqual((client.stats.delivered, client.stats.acked, client.stats.nacked), (5, 3, 2))
 
+    async def test_a_wait_of_a_handler_that_is_cancelled_is_its_failure(self) -> None:
+        async def handler(m: pushmesh.Message) -> None:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if m.attempt == 0:
+                waiting.cancel()
+                await waiting
+
+        client = await self.client()
+        conn = await self.edge.welcome()
+        await self.subscribed(client, conn, handler=handler, ack=True)
+        conn.send(message(1))
+        with self.assertLogs("pushmesh"):
+            self.assertEqual((await conn.next(_wire.Nack)).reason, "cancelled")
+        conn.send(message(1, attempt=1))
+        self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 1, True, 0)])
+
     async def test_what_comes_twice_is_handed_over_once_and_acked_again(self) -> None:
         got: list[int] = []
         client = await self.client()

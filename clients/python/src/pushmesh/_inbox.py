@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from . import _acks, _standing, _topics, _wire
 from ._config import milliseconds
@@ -38,6 +39,7 @@ class Inbox:
         self._over = False
         self.stats = Stats()
         self._subs: dict[int, Subscription] = {}
+        self._workers: set[asyncio.Task[None]] = set()
         self._topics: dict[str, Topic] = {}
         self._acks = _acks.Pending()
         self._flush: asyncio.TimerHandle | None = None
@@ -99,8 +101,14 @@ class Inbox:
                 yield name, track
 
     def workers(self) -> list[asyncio.Task[None]]:
-        """The tasks that run handlers."""
-        return [sub.worker for sub in self._subs.values() if sub.worker is not None]
+        """The tasks that run handlers, also of subscriptions that have ended."""
+        return list(self._workers)
+
+    def work(self, what: Coroutine[Any, Any, None], name: str) -> None:
+        """Has a task run handlers."""
+        worker = asyncio.create_task(what, name=name)
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
 
     def gap(self, gap: Gap) -> None:
         self.engine.tell(self.engine.config.on_gap, gap)
@@ -134,7 +142,7 @@ class Inbox:
                     sub.unsubscribed(Refused(Code(frame.code), frame.reason))
 
     def broken(self) -> None:
-        self._acks.clear()
+        self.flush()
         for sub in list(self._subs.values()):
             sub.disconnected()
         self.engine.moved.set()
@@ -149,7 +157,7 @@ class Inbox:
 
     async def drain(self, within: float) -> None:
         """Waits for the handlers that run, and ends them where they take longer."""
-        workers = [w for w in self.workers() if not w.done()]
+        workers = self.workers()
         try:
             if workers:
                 await asyncio.wait(workers, timeout=within)

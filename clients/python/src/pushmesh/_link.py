@@ -117,7 +117,7 @@ class Link:
 
     async def hang_up(self) -> None:
         """Sends what waits, lets the edge read it, and ends the connection, soon."""
-        with contextlib.suppress(TimeoutError, Broken):
+        with contextlib.suppress(TimeoutError, Broken, OSError):
             async with asyncio.timeout(HANG_UP_WITHIN):
                 if not self._transport.half_closes:  # what comes before a Pong was read
                     self.put(last := _wire.Ping(int(_clock.now() * 1e6)))

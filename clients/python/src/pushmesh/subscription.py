@@ -92,13 +92,11 @@ class Subscription:
         self._manual = manual
         self._queue: collections.deque[tuple[Track, Entry | _wire.Progress]] = collections.deque()
         self._wake = asyncio.Event()  # something is in the queue, or it is over
-        self._worker: asyncio.Task[None] | None = None
         self._loop: _Loop | None = None
         self._refusal: Refused | None = None  # why the last Subscribe was refused, for now
         self._unasked: asyncio.Future[None] | None = None
         self._error: PushmeshError | None = None
         self._pauses = Backoff(inbox.engine.config.min_backoff, inbox.engine.config.max_backoff)  # after refusals
-        self.busy = False  # the handler runs
         self.active = False  # Subscribed has come at least once
         self.sent = False  # Subscribe is on the present connection
         self.plain = False  # it asked for what is live: its messages name no subscription
@@ -199,11 +197,7 @@ class Subscription:
 
     def start(self) -> None:
         if self._handler is not None:
-            self._worker = asyncio.create_task(self._work(self._handler), name=f"pushmesh {self.filter}")
-
-    @property
-    def worker(self) -> asyncio.Task[None] | None:
-        return self._worker
+            self._inbox.work(self._work(self._handler), f"pushmesh {self.filter}")
 
     def push(self, track: Track, item: Entry | _wire.Progress) -> None:
         """Has something wait for its turn."""
@@ -249,11 +243,7 @@ class Subscription:
 
     async def _work(self, handler: Handler) -> None:
         while (entry := await self.next()) is not None:
-            self.busy = True
-            try:
-                nack = await _handle(handler, Message(entry))
-            finally:
-                self.busy = False
+            nack = await _handle(handler, Message(entry))
             if nack is not None or not self._manual:
                 entry.answer(nack)
 
@@ -371,6 +361,12 @@ async def _handle(handler: Handler, message: Message) -> Nack | None:
             await result
     except Nack as nack:
         return nack
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise  # the client ends
+        log.exception("what the handler of %r waited for with %r was cancelled", message.filter, message)
+        return Nack("cancelled")
     except Exception as fault:
         log.exception("the handler of %r failed with %r", message.filter, message)
         return Nack(repr(fault))
