@@ -341,7 +341,8 @@ class Resumes(Case):
         sub = await self.subscribed(client, conn, head=8, handler=lambda m: got.append((m.epoch, m.seq)))
         conn, asked = await self.again(conn)
         conn.send(_wire.Subscribed(asked.id, 6, 3, False, 2), message(3))
-        conn.send(_wire.Progress("a", 7, code=Code.EPOCH_CHANGED), message(1), _wire.Ping(1))
+        conn.send(_wire.Progress("a", 7, code=Code.EPOCH_CHANGED), message(1))
+        conn.send(_wire.Progress("a", 6, 4, 9, Code.RETENTION), _wire.Ping(1))  # late word of a log that is gone
         await conn.next(_wire.Pong)
         self.assertEqual(got, [(6, 3), (7, 1)])
         self.assertEqual([(g.epoch, g.missed, g.code) for g in self.gaps], [(6, 2, Code.EPOCH_CHANGED), (7, 0, Code.EPOCH_CHANGED)])

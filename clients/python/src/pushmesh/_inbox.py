@@ -371,8 +371,8 @@ class Inbox:
 
     def progress(self, track: Track, p: _wire.Progress) -> None:
         """Takes note of seqs that will not come."""
-        if track.sub.over:
-            return
+        if track.sub.over or 0 < p.epoch < track.cursor.epoch:
+            return  # late word of a log that is gone
         restarted, code = track.cursor.progress(p), Code(p.code)
         if restarted or code.lost:
             missed = p.last - max(p.first, 1) + 1 if p.last >= max(p.first, 1) else 0

@@ -97,9 +97,9 @@ class Subscription:
         self._unasked: asyncio.Future[None] | None = None
         self._error: PushmeshError | None = None
         self._pauses = Backoff(inbox.engine.config.min_backoff, inbox.engine.config.max_backoff)  # after refusals
-        self.active = False  # Subscribed has come at least once
-        self.sent = False  # Subscribe is on the present connection
-        self.plain = False  # it asked for what is live: its messages name no subscription
+        self.active: bool = False  # Subscribed has come at least once
+        self.sent: bool = False  # Subscribe is on the present connection
+        self.plain: bool = False  # it asked for what is live: its messages name no subscription
         self.over = False
         self.ready = asyncio.Event()  # at the first Subscribed, or at the end
         self.ended = asyncio.Event()
