@@ -157,7 +157,8 @@ class Link:
             self._stuck = (now, unsent) if unsent else None
         elif now - self._stuck[0] > silent:
             return True
-        if self._waiting is None or now - self._waiting <= silent:
+        if self._waiting is None or now - max(self._waiting, self._transport.heard) <= silent:
+            self._suspect = False
             return False
         suspect, self._suspect = self._suspect, True
         return suspect

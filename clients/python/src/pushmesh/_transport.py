@@ -22,6 +22,10 @@ class Transport(Protocol):
         """Hands bytes over. A connection that broke takes them too: the reader tells."""
 
     @property
+    def heard(self) -> float:
+        """When some bytes came that read does not return yet, by _clock; 0: read returns whatever comes."""
+
+    @property
     def half_closes(self) -> bool:
         """Whether hang_up waits until the other side has read everything."""
 
@@ -47,6 +51,10 @@ class TCP:
     def write(self, data: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(data)
+
+    @property
+    def heard(self) -> float:
+        return 0.0
 
     @property
     def half_closes(self) -> bool:

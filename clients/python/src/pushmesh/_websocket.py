@@ -9,7 +9,7 @@ import importlib
 import ssl
 from typing import Any
 
-from . import _wire
+from . import _clock, _wire
 from ._reconnect import Place, split
 from .errors import ConfigError
 
@@ -36,6 +36,18 @@ class WebSocket:
         self._outgoing: collections.deque[bytes] = collections.deque()
         self._unsent = 0
         self._sender: asyncio.Task[None] | None = None
+        self._heard = 0.0
+        # A message is read once it is whole, which takes its time on a slow link.
+        self._received = socket.data_received
+        socket.data_received = self._hear
+
+    def _hear(self, data: bytes) -> None:
+        self._heard = _clock.now()
+        self._received(data)
+
+    @property
+    def heard(self) -> float:
+        return self._heard
 
     async def read(self) -> bytes:
         try:
