@@ -265,6 +265,21 @@ class Resumes(Case):
         self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 1, True, asked.id)])
         self.assertEqual(client.stats.delivered, 1)
 
+    async def test_what_is_answered_by_hand_is_acked_where_it_came_again(self) -> None:
+        client = await self.client()
+        conn = await self.edge.welcome()
+        sub = await self.subscribed(client, conn, ack=True, manual=True)
+        conn.send(message(1))
+        loop = aiter(sub)
+        one = await self.have(anext(loop))
+        conn, asked = await self.again(conn)
+        conn.send(_wire.Subscribed(asked.id, 5, 2, True), message(1, subs=[asked.id]), message(2, subs=[asked.id]))
+        two = await self.have(anext(loop))  # and not 1 again
+        one.ack()
+        self.assertEqual(entries(await conn.next(_wire.Ack)), [("a", 1, True, asked.id)])
+        two.nack()
+        self.assertEqual((await conn.next(_wire.Nack)).seq, 2)
+
     async def test_what_is_let_go_makes_room(self) -> None:
         started, go = asyncio.Event(), asyncio.Event()
 
