@@ -106,6 +106,11 @@ export class Subscription implements Request, AsyncIterable<Message> {
     return [...this.running].some((e) => e.delivery?.durable && !e.delivery.handled.has(e.place));
   }
 
+  /** @internal There is a handler, or a loop. */
+  get read(): boolean {
+    return this.handler !== undefined;
+  }
+
   /** @internal Something is with a handler. */
   get handling(): boolean {
     return this.running.size > 0;

@@ -31,7 +31,7 @@ export class Subscriptions implements Part {
   private readonly acks = new Acks();
   /** Not asked for on this connection yet: a handler has a message of theirs. */
   private readonly resuming = new Set<Subscription>();
-  /** Those with more waiting than there is room for: they are asked for again behind it. */
+  /** Those that nobody reads, of which more waits than there is room for: they are asked for again once somebody does. */
   private readonly stalled = new Set<Subscription>();
   private readonly unsubscribing = new Map<number, Unsubscribing>();
   private waiting = 0;
@@ -102,7 +102,7 @@ export class Subscriptions implements Part {
         if (entry.delivery && !entry.delivery.durable) sub.waiting.push(entry);
         else this.drop(entry);
       }
-      if (sub.active && (sub.busy || this.stalled.has(sub))) this.resuming.add(sub);
+      if (sub.active && (sub.busy || (this.stalled.has(sub) && !sub.read))) this.resuming.add(sub);
       else sub.send(link);
     }
     this.stalled.clear();
@@ -191,7 +191,7 @@ export class Subscriptions implements Part {
     if (!full()) return true;
     if (durable) {
       // It comes again on another connection, behind what handlers have by then.
-      for (const { sub } of places) if (!sub.handling) this.stalled.add(sub);
+      for (const { sub } of places) if (!sub.read) this.stalled.add(sub);
       this.hub.link?.close(new MeshError("SLOW_CONSUMER", "more than 65,536 messages or 64 MiB wait for handlers"));
       return false;
     }

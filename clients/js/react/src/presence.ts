@@ -1,0 +1,35 @@
+import { watchPresence, type Client, type Member, type MeshError } from "@pushmesh/client";
+import { useEffect, useState } from "react";
+
+export interface PresenceOf {
+  /** By name; none where countsOnly. */
+  members: readonly Member[];
+  count: number;
+  /** Users are not named: there are too many, or the namespace does not show them. */
+  countsOnly: boolean;
+  /** Something was told. */
+  known: boolean;
+  /** Why it ended. */
+  error: MeshError | undefined;
+}
+
+const nothing: PresenceOf = { members: [], count: 0, countsOnly: false, known: false, error: undefined };
+
+/** Who is in a topic, as long as the component is there. Without a client, or with an empty topic, it does nothing. */
+export function usePresence(client: Client | undefined, topic: string): PresenceOf {
+  const [state, setState] = useState(nothing);
+  useEffect(() => {
+    setState(nothing);
+    if (!client || !topic) return undefined;
+    let gone = false;
+    const watch = watchPresence(client, topic, ({ count, countsOnly }) => {
+      if (!gone) setState({ members: watch.members, count, countsOnly, known: true, error: undefined });
+    });
+    void watch.ended.then((error) => !gone && setState((s) => ({ ...s, error })));
+    return () => {
+      gone = true;
+      watch.stop();
+    };
+  }, [client, topic]);
+  return state;
+}
