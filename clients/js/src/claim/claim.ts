@@ -3,7 +3,7 @@ import type { Backoff } from "../connect/backoff.js";
 import { MeshError, asError, codeOf } from "../error.js";
 import { call } from "../hub.js";
 import { ClaimState_State as Is, Claim_Op, type ClaimState } from "../wire/schema.js";
-import { Asks, type Place } from "./asks.js";
+import { Asks } from "./asks.js";
 
 export interface ClaimOptions {
   /** How long the hold lasts without being renewed, which the claim does; by default as the policy says. */
@@ -24,7 +24,7 @@ export interface ClaimOptions {
 const MIN_RENEWAL_MS = 50;
 
 /** A place at a resource: in the line for it, or holding it. It outlives connections. */
-export class Claim implements Place {
+export class Claim {
   /** Resolves once the resource is held; is rejected where the place is lost before. */
   readonly granted: Promise<void>;
   /** Resolves once the place is over: lost, released or left; with why, where it was lost. */

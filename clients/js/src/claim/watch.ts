@@ -3,7 +3,7 @@ import type { Backoff } from "../connect/backoff.js";
 import { MeshError, codeOf, type Code } from "../error.js";
 import { call } from "../hub.js";
 import { ClaimState_State, Claim_Op, type ClaimState } from "../wire/schema.js";
-import { Asks, type Place } from "./asks.js";
+import { Asks } from "./asks.js";
 
 /** What is so at a resource, for this client where it has a place there. */
 export interface ClaimInfo {
@@ -43,7 +43,7 @@ export async function checkClaim(client: Client, resource: string, signal?: Abor
 }
 
 /** Tells of a resource. It outlives connections. */
-export class ClaimWatch implements Place {
+export class ClaimWatch {
   /** Resolves at the first word; is rejected where it is refused. */
   readonly ready: Promise<void>;
   /** Resolves once nothing more is told; with why, unless it was stopped. */
@@ -115,8 +115,8 @@ export class ClaimWatch implements Place {
     if (this.over) return;
     this.over = true;
     this.asks.watches.delete(this.resource);
-    this.settle.ended(why);
     this.settle.failed(why ?? new MeshError("CANCELLED", "the watch was stopped"));
+    this.settle.ended(why);
   }
 }
 

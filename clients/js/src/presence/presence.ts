@@ -131,8 +131,8 @@ export class PresenceWatch {
   /** @internal It may come often. */
   end(why: MeshError | undefined): void {
     this.watched.watches.delete(this);
-    this.settle.ended(why);
     this.settle.failed(why ?? new MeshError("CANCELLED", "the watch was stopped"));
+    this.settle.ended(why);
   }
 }
 

@@ -98,7 +98,6 @@ export class TabClient {
     if (this.over) return;
     this.say({ do: "bye" });
     this.finish(new MeshError("CANCELLED", "the tab's client is closed"));
-    this.port.close();
   }
 
   private begin(first: FromTab & { n: number }, last: FromTab, told: (line: ToTab) => unknown): TabSubscription {
@@ -191,6 +190,7 @@ export class TabClient {
     this.open.clear();
     this.calls.clear();
     this.release();
+    this.port.close();
     this.emit("state", "closed");
     this.emit("ended", why);
   }

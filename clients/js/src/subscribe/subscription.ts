@@ -15,7 +15,7 @@ import type { Subscriptions } from "./subscriptions.js";
 export type SubscriptionState = "asked" | "subscribed" | "refused" | "ended";
 
 /** One filter and who deals with its messages. It outlives connections. */
-export class Subscription implements Request, AsyncIterable<Message> {
+export class Subscription implements AsyncIterable<Message> {
   /** @internal */ readonly id: number;
   /** @internal */ readonly request: Subscribe;
   /** @internal It asked for what is live: its messages name no subscription. */ plain = false;

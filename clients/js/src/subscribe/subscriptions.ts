@@ -231,7 +231,8 @@ export class Subscriptions implements Part {
 
   /** Takes note of seqs that will not come. */
   passed(place: Place, passed: Passed): void {
-    const { from, to, code } = passed;
+    const { epoch, from, to, code } = passed;
+    if (epoch !== 0 && epoch < place.epoch) return; // late word of a log that is gone
     const restarted = place.passed(passed);
     if (!restarted && noLoss.includes(code)) return;
     const missed = to === 0 || to < from ? 0 : to - Math.max(from, 1) + 1;
