@@ -114,14 +114,20 @@ export function encode<T extends object>(schema: Schema<T>, message: Partial<T>)
   return w.done();
 }
 
-const entrySchema = (kind: Field[2]): Schema<{ key: string; value: unknown }> => [[1, "key", "s"], [2, "value", kind]];
+type Entry = Schema<{ key: string; value: unknown }>;
+
+const textEntry: Entry = [[1, "key", "s"], [2, "value", "s"]];
+
+const entrySchema = (kind: Field[2]): Entry => (kind === "s" ? textEntry : [[1, "key", "s"], [2, "value", kind]]);
 
 class Reader {
   private at = 0;
-  private readonly view: DataView;
+  private made: DataView | undefined;
 
-  constructor(private readonly bytes: Uint8Array) {
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  constructor(private readonly bytes: Uint8Array) {}
+
+  private get view(): DataView {
+    return (this.made ??= new DataView(this.bytes.buffer, this.bytes.byteOffset, this.bytes.length));
   }
 
   more(): boolean {
@@ -167,7 +173,7 @@ class Reader {
     switch (kind) {
       case "u":
       case "e":
-        return Number(BigInt.asUintN(32, this.big()));
+        return this.varint() % 2 ** 32;
       case "b":
         return this.varint() !== 0;
       case "N":
@@ -175,7 +181,7 @@ class Reader {
       case "n":
         return exact(this.varint());
       case "f":
-        return exact(Number(this.view.getBigUint64(this.take(8), true)));
+        return this.fixed(this.take(8));
       case "F":
         return this.view.getBigUint64(this.take(8), true);
       case "d":
@@ -186,6 +192,10 @@ class Reader {
         return fromUTF8(this.slice());
     }
     return this.slice();
+  }
+
+  private fixed(at: number): number {
+    return exact(this.view.getUint32(at, true) + this.view.getUint32(at + 4, true) * 2 ** 32);
   }
 
   skip(type: number): void {
@@ -205,6 +215,19 @@ function exact(n: number): number {
 
 const zeros: Record<string, unknown> = { N: 0n, F: 0n, b: false, s: "", y: new Uint8Array(0) };
 
+/** Fields by their numbers, made at a schema's first use. */
+const indexes = new WeakMap<readonly Field[], (Field | undefined)[]>();
+
+function indexOf(schema: readonly Field[]): (Field | undefined)[] {
+  let index = indexes.get(schema);
+  if (!index) {
+    index = [];
+    for (const field of schema) index[field[0]] = field;
+    indexes.set(schema, index);
+  }
+  return index;
+}
+
 const zero = (kind: Field[2], form: Field[3]): unknown => {
   if (form) return form === "r" ? [] : {};
   return typeof kind === "string" ? (zeros[kind] ?? 0) : undefined;
@@ -215,11 +238,12 @@ export function decode<T extends object>(schema: Schema<T>, bytes: Uint8Array): 
   const message: Record<string, unknown> = {};
   for (const [, name, kind, form] of schema) message[name] = zero(kind, form);
   const r = new Reader(bytes);
+  const index = indexOf(schema);
   while (r.more()) {
     const tag = r.varint();
     const type = tag % 8;
     const number = (tag - type) / 8;
-    const field = schema.find((f) => f[0] === number);
+    const field = index[number];
     if (!field) {
       r.skip(type);
       continue;
@@ -228,7 +252,8 @@ export function decode<T extends object>(schema: Schema<T>, bytes: Uint8Array): 
     if (form === "m" && type === BYTES) {
       const entry = decode(entrySchema(kind), r.slice());
       // as defineProperty does, not by a setter: "__proto__" is a name like any other
-      Object.defineProperty(message[name], entry.key, { value: entry.value, enumerable: true, configurable: true, writable: true });
+      if (entry.key !== "__proto__") (message[name] as Record<string, unknown>)[entry.key] = entry.value;
+      else Object.defineProperty(message[name], entry.key, { value: entry.value, enumerable: true, configurable: true, writable: true });
     } else if (form === "r" && type === BYTES && wireType(kind) !== BYTES) {
       const packed = new Reader(r.slice());
       while (packed.more()) (message[name] as unknown[]).push(packed.value(kind));

@@ -5,8 +5,19 @@ const decoder = typeof TextDecoder === "undefined" ? undefined : new TextDecoder
 
 export const toUTF8 = (text: string): Uint8Array => encoder.encode(text);
 
+/** Short text is read by hand: calling a TextDecoder takes longer than that. */
+const SHORT = 32;
+
 /** Throws a TypeError for bytes that are not UTF-8. */
-export const fromUTF8 = (bytes: Uint8Array): string => (decoder ? decoder.decode(bytes) : slowly(bytes));
+export function fromUTF8(bytes: Uint8Array): string {
+  if (bytes.length > SHORT) return decoder ? decoder.decode(bytes) : slowly(bytes);
+  let text = "";
+  for (let i = 0; i < bytes.length; i++) {
+    if (bytes[i]! > 0x7f) return slowly(bytes);
+    text += String.fromCharCode(bytes[i]!);
+  }
+  return text;
+}
 
 /** What TextDecoder does, by hand. */
 export function slowly(bytes: Uint8Array): string {
