@@ -6,3 +6,4 @@
  */
 export { serveTabs } from "./serve.js";
 export { TabClient, connectTab, type TabMessage, type TabSubscription } from "./tab.js";
+export type { TabEvents } from "./protocol.js";

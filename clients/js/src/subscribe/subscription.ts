@@ -31,6 +31,8 @@ export class Subscription implements AsyncIterable<Message> {
   readonly ready: Promise<void>;
   /** Resolves once no more messages will come. */
   readonly ended: Promise<void>;
+  /** Where it stood at its end. */
+  private last: Position[] | undefined;
   private settleReady!: { resolve: () => void; reject: (e: Error) => void };
   private settleEnded!: () => void;
   private readonly running = new Set<Entry>();
@@ -62,7 +64,7 @@ export class Subscription implements AsyncIterable<Message> {
 
   /** Places in the logs of the topics seen so far, good for from: { positions }. Groups and ranked subscriptions have none. */
   positions(): Position[] {
-    return this.owner.positions(this);
+    return this.last ?? this.owner.positions(this);
   }
 
   /** What the edge said of each topic when it subscribed last. */
@@ -161,6 +163,7 @@ export class Subscription implements AsyncIterable<Message> {
     if (this.state === "ended") return;
     this.state = "ended";
     this.error = why;
+    this.last = this.owner.positions(this);
     this.owner.forget(this);
     if (!this.active) this.settleReady.reject(why ?? closedError());
     this.settleEnded();
