@@ -58,9 +58,10 @@ websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them
 	cd test && PUSHMESH_WEBSOCKET_FOR=$(or $(FOR),5m) go test -count=1 -timeout 24h -parallel 4 -v -run Proxies ./websocket
 
 .PHONY: browser-test
-browser-test: ## Debian's Chromium: a tab that is hidden for HIDDEN=10m, offline and online, 10,000 messages through reloads
+browser-test: ## Debian's Chromium: a tab that is hidden for HIDDEN=10m, offline and online, 10,000 messages through reloads; the TypeScript client in pages and a SharedWorker
 	@scripts/setup test
 	@scripts/setup browser
+	@scripts/clients-js build
 	cd test && PUSHMESH_BROWSER_HIDDEN=$(HIDDEN) go test -tags browser -count=1 -timeout 24h -v ./websocket/browser
 
 .PHONY: failures

@@ -193,7 +193,12 @@ func (b *chromium) has(tab string, n int) state {
 func pages(t *testing.T) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
-	for name, file := range map[string]string{"page.html": "page.html", "page.mjs": "page.mjs", "frames.mjs": "../clients/frames.mjs"} {
+	// A browser reads the SDK as it was built, without a bundler.
+	mux.Handle("GET /client/", http.StripPrefix("/client/", http.FileServer(http.Dir("../../../clients/js/dist"))))
+	for name, file := range map[string]string{
+		"page.html": "page.html", "page.mjs": "page.mjs", "frames.mjs": "../clients/frames.mjs",
+		"sdk.html": "sdk.html", "sdk.mjs": "sdk.mjs", "sdk-worker.mjs": "sdk-worker.mjs",
+	} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(name, ".mjs") {
 				w.Header().Set("Content-Type", "text/javascript")
