@@ -22,7 +22,7 @@ const prints: Record<string, string> = {
   jobs: "job 1 is done\njob 2 is done\njob 3 is done\n",
   resume: "seqs 1, 2, 3\nseqs 4, 5, 6\n",
   seat: "ann has the seat, with token true\nbob is number 1 in the line\nann has given it up\nbob has it: true, and a greater token: true\n",
-  who: "there are 1\nclient:bob is there\nclient:bob is typing now\nclient:bob has left\n",
+  who: "there are 0\nclient:bob is there\nclient:bob is typing now\nclient:bob has left\n",
 };
 
 test("README.md shows the programs that are tested", () => {

@@ -35,8 +35,9 @@ func (b *chromium) close(name string) {
 	delete(b.tabs, name)
 }
 
-// The SDK in a browser: a tab that is hidden goes on and gets everything, a network that was away is
-// nothing that the program notices, and two tabs share a connection until the last one is closed.
+// The SDK in a browser: a tab that is hidden goes on and gets everything, a network that was away
+// is nothing that the program notices, and two tabs share a connection until the last one is
+// closed.
 func TestSDK(t *testing.T) {
 	hidden, err := time.ParseDuration(cmp.Or(os.Getenv("PUSHMESH_BROWSER_HIDDEN"), "10m"))
 	if err != nil {
