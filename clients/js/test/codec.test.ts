@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { build } from "esbuild";
 import { decode, encode, type Field, type Schema } from "../src/wire/codec.js";
 import { cut, frame } from "../src/wire/frames.js";
 import * as schema from "../src/wire/schema.js";
@@ -72,6 +73,70 @@ test("what is cut off or too large is no message", () => {
   assert.throws(() => decode(schema.Message, above), /2\^53/);
   assert.throws(() => decode(schema.Message, new Uint8Array(12).fill(0xff)), /ten bytes/);
   assert.throws(() => decode(schema.Message, Uint8Array.of(0x0a, 1, 0xff)), TypeError);
+});
+
+/** Numbers that look random, and are the same each time. */
+function numbers(seed: number): (n: number) => number {
+  return (n) => (seed = (seed * 48271) % 2147483647) % n;
+}
+
+test("whatever bytes come, a message or a refusal comes of them", () => {
+  const random = numbers(11);
+  const refusal = /ends behind|ten bytes|2\^53|no wire type|utf-8|encoded data|cut off/i;
+  let read = 0;
+  for (let i = 0; i < 40_000; i++) {
+    const { message, hex } = vectors[random(vectors.length)]!;
+    const bytes = bytesOf(hex);
+    for (let n = 1 + random(4); n > 0; n--) {
+      const at = random(bytes.length);
+      bytes[at] = [0x00, 0x7f, 0x80, 0xff, random(256)][random(5)]!;
+    }
+    const from = random(4) === 0 ? random(bytes.length) : 0;
+    const cutTo = random(4) === 0 ? from + random(bytes.length - from) : bytes.length;
+    const fields = schemas[message]!;
+    let decoded: object;
+    try {
+      decoded = decode(fields, bytes.subarray(from, cutTo));
+      read++;
+    } catch (e) {
+      assert.match(String(e), refusal);
+      continue;
+    }
+    // What was read can be written, and is then read as the same.
+    assert.deepEqual(decode(fields, encode(fields, decoded)), decoded, `${message} ${hexOf(bytes.subarray(from, cutTo))}`);
+  }
+  assert.ok(read > 1000 && read < 39_000, `${read}`);
+  for (let i = 0; i < 20_000; i++) {
+    const bytes = Uint8Array.from({ length: random(40) }, () => [0, 0, 0, 1, 4, random(256)][random(6)]!);
+    try {
+      let all = 0;
+      for (const [, body] of cut(bytes)) all += 4 + body.length;
+      assert.equal(all, bytes.length);
+    } catch (e) {
+      assert.match(String(e), refusal);
+    }
+  }
+});
+
+test("a number that no frame can say is refused", () => {
+  for (const n of [-1, 1.5, NaN, Infinity, 2 ** 64]) assert.throws(() => encode(schema.Subscribe, { id: n }), /no number/, String(n));
+  for (const n of [-1n, 2n ** 64n]) assert.throws(() => encode(schema.Claim, { token: n }), /no number/, String(n));
+});
+
+test("a TextDecoder that knows no options is done without", async () => {
+  const own = globalThis.TextDecoder;
+  globalThis.TextDecoder = class {
+    constructor(_: string, options?: { fatal?: boolean }) {
+      if (options?.fatal) throw new Error("the 'fatal' option is unsupported");
+    }
+  } as unknown as typeof TextDecoder;
+  try {
+    const { outputFiles } = await build({ entryPoints: [`${root}/src/wire/utf8.ts`], bundle: true, write: false, format: "esm", logLevel: "silent" });
+    const { fromUTF8 } = (await import(`data:text/javascript,${encodeURIComponent(outputFiles[0]!.text)}`)) as { fromUTF8: (b: Uint8Array) => string };
+    assert.equal(fromUTF8(toUTF8("grüße, und mehr als zweiunddreißig Bytes 🙂")), "grüße, und mehr als zweiunddreißig Bytes 🙂");
+  } finally {
+    globalThis.TextDecoder = own;
+  }
 });
 
 test("unknown fields are passed over", () => {

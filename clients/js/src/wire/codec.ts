@@ -39,6 +39,7 @@ class Writer {
   }
 
   varint(n: number | bigint): void {
+    if (!(n >= 0 && n < 2 ** 64 && (typeof n === "bigint" || Number.isInteger(n)))) throw new BadBytes(`${n} is no number that a frame can say`);
     this.room(10);
     if (typeof n === "bigint") {
       for (; n > 0x7fn; n >>= 7n) this.bytes[this.length++] = Number(n & 0x7fn) | 0x80;

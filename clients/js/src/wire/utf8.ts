@@ -1,7 +1,15 @@
 // UTF-8, also where there is no TextDecoder: some releases of React Native's engine have none.
 
 const encoder = new TextEncoder();
-const decoder = typeof TextDecoder === "undefined" ? undefined : new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const decoder = platforms();
+
+function platforms(): TextDecoder | undefined {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  } catch {
+    return undefined; // there is none, or one that knows no such options
+  }
+}
 
 export const toUTF8 = (text: string): Uint8Array => encoder.encode(text);
 
