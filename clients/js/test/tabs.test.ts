@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { MeshError, type Client } from "../src/index.js";
 import { Tab } from "../src/shared/serve.js";
-import { TabClient, type TabMessage } from "../src/shared/tab.js";
+import { TabClient, connectTab, type TabMessage } from "../src/shared/tab.js";
 import * as schema from "../src/wire/schema.js";
 import { Edge, Inbox, type Peer } from "./edge.js";
 
@@ -88,4 +88,73 @@ test("a client that is over is over in each tab", async () => {
   peer.send(FrameType.ERROR, schema.Error, { code: 14 });
   assert.equal((await over).code, "SESSION_TAKEN_OVER");
   await assert.rejects(t.publish("a/b", "x"), /SESSION_TAKEN_OVER/);
+});
+
+test("a tab that comes behind the client's end is told of it", async () => {
+  peer.send(FrameType.ERROR, schema.Error, { code: schema.codes.indexOf("SESSION_TAKEN_OVER") });
+  await client.ended;
+  const { tab: t } = tab();
+  const over = new Promise<MeshError>((resolve) => t.on("ended", resolve));
+  assert.equal((await over).code, "SESSION_TAKEN_OVER");
+  assert.equal(t.state, "closed");
+});
+
+test("the worker keeps nothing of a subscription that a tab has ended", async () => {
+  const { tab: t, served } = tab();
+  const handed = new Inbox<TabMessage>();
+  const sub = t.subscribe("a/b", (m) => {
+    handed.put(m);
+    return new Promise(() => undefined);
+  }, { ack: true });
+  await peer.subscribed();
+  peer.message({ seq: 1 });
+  await handed.next();
+  sub.end();
+  const { id } = await peer.get(FrameType.UNSUBSCRIBE, schema.Unsubscribe);
+  peer.send(FrameType.UNSUBSCRIBED, schema.Unsubscribed, { id });
+  const published = t.publish("a/b", "behind it");
+  const p = await peer.get(FrameType.PUBLISH, schema.Publish);
+  peer.send(FrameType.PUBLISHED, schema.Published, { id: p.id });
+  await published;
+  assert.equal(served.holds, 0);
+  t.close();
+});
+
+test("what a worker of another version does not know is refused", async () => {
+  const { port1, port2 } = new MessageChannel();
+  new Tab(client, port1 as unknown as MessagePort);
+  const answers = new Inbox<{ told: string; n: number; fault: { code: string } }>();
+  port2.onmessage = ({ data }) => data.told !== "state" && answers.put(data);
+  port2.postMessage({ do: "something of tomorrow", n: 7 });
+  const { told, n, fault } = await answers.next();
+  assert.deepEqual([told, n, fault.code], ["failed call", 7, "UNSUPPORTED"]);
+  port2.close();
+});
+
+test("a tab publishes the same bytes as a client would", async () => {
+  const { tab: t } = tab();
+  class Price {
+    constructor(readonly cents: number) {}
+    toJSON() {
+      return `${this.cents / 100} EUR`;
+    }
+  }
+  for (const [payload, want] of [[new Price(150), '"1.5 EUR"'], [{ at: new Date(0), f: () => 1 }, '{"at":"1970-01-01T00:00:00.000Z"}']] as const) {
+    const published = t.publish("a/b", payload);
+    const p = await peer.get(FrameType.PUBLISH, schema.Publish);
+    assert.equal(new TextDecoder().decode(p.payload), want);
+    peer.send(FrameType.PUBLISHED, schema.Published, { id: p.id });
+    await published;
+  }
+  await assert.rejects(t.publish("a/b", (() => 1) as unknown as object), /INVALID_ARGUMENT/);
+  t.close();
+});
+
+test("a tab whose worker can't be loaded says so", async () => {
+  const worker = Object.assign(new EventTarget(), { port: new MessageChannel().port1 });
+  const t = connectTab(worker as unknown as SharedWorker);
+  const failed = new Promise<Error>((resolve) => t.on("failed", resolve));
+  worker.dispatchEvent(new Event("error"));
+  assert.match((await failed).message, /SharedWorker/);
+  t.close();
 });

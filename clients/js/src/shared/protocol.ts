@@ -1,6 +1,6 @@
 // What a tab and the worker that has the connection say to each other, by structured clones.
 import type { Connection, Events, Gap, State } from "../options.js";
-import type { Payload, PublishOptions } from "../publish.js";
+import type { PublishOptions } from "../publish.js";
 import type { PresenceChange } from "../presence/crowd.js";
 import type { Position, SubscribeOptions } from "../subscribe/options.js";
 import type { Code, MeshError } from "../error.js";
@@ -38,10 +38,10 @@ export type FromTab =
   | { do: "subscribe"; n: number; filter: string; options: Omit<SubscribeOptions, "onGap"> }
   | { do: "unsubscribe"; n: number }
   | { do: "answer"; n: number; m: number; refusal?: { afterMs: number; reason: string } }
-  | { do: "publish"; n: number; topic: string; payload: Payload; options: Omit<PublishOptions, "signal"> }
+  | { do: "publish"; n: number; topic: string; payload: Uint8Array; options: Omit<PublishOptions, "signal"> }
   | { do: "watch"; n: number; topic: string }
   | { do: "unwatch"; n: number }
-  | { do: "state"; n: number; topic: string; state: Payload }
+  | { do: "state"; n: number; topic: string; state: Uint8Array }
   | { do: "bye" };
 
 export type ToTab =

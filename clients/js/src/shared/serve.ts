@@ -19,6 +19,7 @@ export class Tab {
   private readonly held = new Map<string, { message: Message; done: () => void }>();
   private readonly undo: (() => void)[] = [];
   private messages = 0;
+  private gone = false;
 
   constructor(
     private readonly client: Client,
@@ -30,9 +31,15 @@ export class Tab {
       client.on("state", state),
       client.on("disconnected", (e) => this.tell({ told: "disconnected", message: e.message })),
       client.on("failed", (e) => this.tell({ told: "failed", message: e.message })),
-      client.on("ended", (e) => this.tell({ told: "over", fault: faultOf(e) })),
     );
     state();
+    // Also where it has ended before this tab came.
+    void client.ended.then((e) => this.gone || this.tell({ told: "over", fault: faultOf(errorOf(e)) }));
+  }
+
+  /** How many messages the tab has not answered. */
+  get holds(): number {
+    return this.held.size;
   }
 
   private tell(line: ToTab): void {
@@ -68,7 +75,9 @@ export class Tab {
       case "state":
         return this.finish(line.n, setState(this.client, line.topic, line.state));
       case "bye":
-        this.end();
+        return this.end();
+      default: // a page of another version than the worker, which lives as long as any tab
+        throw new MeshError("UNSUPPORTED", `the worker does not know ${JSON.stringify((line as { do: unknown }).do)}: it is of another version than the page`);
     }
   }
 
@@ -91,6 +100,7 @@ export class Tab {
     sub.ready.then(() => this.tell({ told: "ready", n }), () => undefined);
     void sub.ended.then(() => {
       this.subs.delete(n);
+      for (const key of [...this.held.keys()].filter((k) => k.startsWith(`${n} `))) this.answer(key, { afterMs: 0, reason: "the subscription has ended" });
       this.tell({ told: "ended", n, fault: sub.error && faultOf(sub.error) });
     });
   }
@@ -113,6 +123,7 @@ export class Tab {
 
   /** The tab is gone: what it was handed and did not answer comes to another. */
   end(): void {
+    this.gone = true;
     this.undo.splice(0).forEach((f) => f());
     this.port.onmessage = null;
     for (const sub of this.subs.values()) void sub.unsubscribe();
@@ -126,7 +137,10 @@ export class Tab {
   }
 }
 
-/** In a SharedWorker's program: has every tab that connects to the worker use this client. */
+/**
+ * In a SharedWorker's program: has every tab that connects to the worker use this client. Call it
+ * while the program is loaded, and not behind an await: a tab that connects before is not heard.
+ */
 export function serveTabs(client: Client): void {
   (globalThis as unknown as { onconnect: (e: MessageEvent) => void }).onconnect = ({ ports }) => new Tab(client, ports[0]!);
 }

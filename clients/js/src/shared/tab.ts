@@ -1,7 +1,7 @@
 import { MeshError, asError } from "../error.js";
 import { call } from "../hub.js";
 import type { Connection, State } from "../options.js";
-import type { Payload, PublishOptions, Published } from "../publish.js";
+import { bytesOf, type Payload, type PublishOptions, type Published } from "../publish.js";
 import type { PresenceChange } from "../presence/crowd.js";
 import type { SubscribeOptions } from "../subscribe/options.js";
 import { fromUTF8 } from "../wire/utf8.js";
@@ -56,6 +56,11 @@ export class TabClient {
     globalThis.addEventListener?.("pagehide", (e) => !(e as PageTransitionEvent).persisted && this.close());
   }
 
+  /** @internal The worker's program can't be loaded, or has thrown. */
+  lost(): void {
+    if (!this.over) this.emit("failed", new Error("the program of the SharedWorker has failed"));
+  }
+
   private say(line: FromTab): void {
     this.port.postMessage(line);
   }
@@ -86,11 +91,11 @@ export class TabClient {
   }
 
   publish(topic: string, payload: Payload, options: Omit<PublishOptions, "signal"> = {}): Promise<Published> {
-    return this.call((n) => ({ do: "publish", n, topic, payload, options }));
+    return this.call((n) => ({ do: "publish", n, topic, payload: bytesOf(payload), options })); // a clone would lose methods, as toJSON
   }
 
   setState(topic: string, state: Payload): Promise<void> {
-    return this.call((n) => ({ do: "state", n, topic, state }));
+    return this.call((n) => ({ do: "state", n, topic, state: bytesOf(state) }));
   }
 
   /** Ends what this tab has. The connection stays, for the others. */
@@ -113,6 +118,7 @@ export class TabClient {
       },
     };
     sub.ready.catch(() => undefined); // who does not wait for it asks ended
+    this.say(first);
     this.open.set(first.n, {
       told: (line) => {
         if (line.told === "ready" || line.told === "presence") ready();
@@ -123,7 +129,6 @@ export class TabClient {
         failed(why ?? new MeshError("CANCELLED", "it was ended"));
       },
     });
-    this.say(first);
     return sub;
   }
 
@@ -131,8 +136,8 @@ export class TabClient {
     if (this.over) return Promise.reject(this.over);
     return new Promise((resolve, reject) => {
       const n = ++this.last;
-      this.calls.set(n, { resolve, reject });
       this.say(line(n));
+      this.calls.set(n, { resolve, reject });
     });
   }
 
@@ -197,4 +202,8 @@ export class TabClient {
 }
 
 /** In a tab: the client that the worker has. */
-export const connectTab = (worker: SharedWorker): TabClient => new TabClient(worker.port);
+export function connectTab(worker: SharedWorker): TabClient {
+  const client = new TabClient(worker.port);
+  worker.addEventListener?.("error", () => client.lost());
+  return client;
+}
