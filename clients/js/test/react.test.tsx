@@ -71,3 +71,45 @@ test("a component shows who is there; in StrictMode, too", async () => {
   tree.unmount();
   await peer.get(FrameType.UNSUBSCRIBE, schema.Unsubscribe);
 });
+
+test("what is shown is never another topic's, and keep: 0 keeps none", async () => {
+  const shown: [topic: string, texts: string[]][] = [];
+  let last!: Messages;
+  const Chat = ({ topic, keep }: { topic: string; keep: number }) => {
+    last = useMessages(client, topic, { keep });
+    shown.push([topic, last.messages.map((m) => m.topic)]);
+    return null;
+  };
+  const tree = create(h(Chat, { topic: "a/e", keep: 5 }));
+  await peer.subscribed();
+  peer.message({ topic: "a/e", seq: 1 });
+  await until(() => last?.messages.length === 1);
+  tree.update(h(Chat, { topic: "a/f", keep: 0 }));
+  const { id } = await peer.get(FrameType.UNSUBSCRIBE, schema.Unsubscribe);
+  peer.send(FrameType.UNSUBSCRIBED, schema.Unsubscribed, { id });
+  await peer.subscribed();
+  for (const seq of [1, 2, 3]) peer.message({ topic: "a/f", seq });
+  peer.send(FrameType.UNSUBSCRIBED, schema.Unsubscribed, { id: (client as unknown as { subscriptions: { subs: Set<{ id: number }> } }).subscriptions.subs.values().next().value!.id, code: 6 });
+  await until(() => last.status === "ended");
+  assert.deepEqual(last.messages, []);
+  for (const [topic, texts] of shown) assert.ok(texts.every((t) => t === topic), `${topic} shows ${texts}`);
+  tree.unmount();
+});
+
+test("what can't be subscribed to is an error of the hook, and not of the page", async () => {
+  const closed = connect({ url: `ws://${edge.address}`, WebSocket });
+  await closed.close();
+  let messages!: Messages;
+  let presence!: PresenceOf;
+  const Both = ({ filter, of }: { filter: string; of: typeof client }) => {
+    messages = useMessages(of, filter);
+    presence = usePresence(of, "a/d");
+    return null;
+  };
+  const tree = create(h(Both, { filter: "a/b", of: closed }));
+  await until(() => messages?.status === "ended" && presence?.error !== undefined);
+  assert.deepEqual([messages.error?.code, presence.error?.code], ["CANCELLED", "CANCELLED"]);
+  tree.update(h(Both, { filter: "a//b", of: client }));
+  await until(() => messages.error?.code === "BAD_TOPIC");
+  tree.unmount();
+});

@@ -1,8 +1,8 @@
-import type { Client, Gap, Message, MeshError, SubscribeOptions } from "@pushmesh/client";
+import { MeshError, type Client, type Gap, type Message, type SubscribeOptions, type Subscription } from "@pushmesh/client";
 import { useEffect, useRef, useState } from "react";
 
 export interface MessagesOptions extends Omit<SubscribeOptions, "onGap"> {
-  /** How many messages are kept, the newest; 100. */
+  /** How many messages are kept, the newest; 100. 0: none. */
   keep?: number;
   /** Called with each message before it is kept. What it throws has the message come again. */
   onMessage?: (message: Message) => unknown;
@@ -26,7 +26,8 @@ const nothing: Messages = { messages: [], status: "joining", gap: undefined, err
  * client, the filter or an option changes. Without a client, or with an empty filter, it does nothing.
  */
 export function useMessages(client: Client | undefined, filter: string, options: MessagesOptions = {}): Messages {
-  const [state, setState] = useState(nothing);
+  // Of which client, filter and options it is: what was had before is not shown as theirs.
+  const [state, setState] = useState({ of: undefined as object | undefined, filter: "", key: "", ...nothing });
   const { keep = 100, onMessage, ...rest } = options;
   const latest = useRef({ keep, onMessage });
   useEffect(() => {
@@ -34,7 +35,7 @@ export function useMessages(client: Client | undefined, filter: string, options:
   });
   const key = JSON.stringify(rest);
   useEffect(() => {
-    setState(nothing);
+    setState({ of: client, filter, key, ...nothing });
     if (!client || !filter) return undefined;
     let gone = false;
     const change = (f: (s: Messages) => Partial<Messages>) => {
@@ -42,15 +43,23 @@ export function useMessages(client: Client | undefined, filter: string, options:
     };
     const take = async (m: Message) => {
       await latest.current.onMessage?.(m);
-      change((s) => ({ messages: [...s.messages, m].slice(-latest.current.keep) }));
+      change((s) => ({ messages: latest.current.keep > 0 ? [...s.messages, m].slice(-latest.current.keep) : [] }));
     };
-    const sub = client.subscribe(filter, take, { ...(JSON.parse(key) as SubscribeOptions), onGap: (gap) => change(() => ({ gap })) });
+    const ended = (error: MeshError | undefined) => change(() => ({ status: "ended", error }));
+    let sub: Subscription;
+    try {
+      sub = client.subscribe(filter, take, { ...(JSON.parse(key) as SubscribeOptions), onGap: (gap) => change(() => ({ gap })) });
+    } catch (e) {
+      if (!(e instanceof MeshError)) throw e;
+      ended(e);
+      return undefined;
+    }
     sub.ready.then(() => change(() => ({ status: "live" })), () => undefined);
-    void sub.ended.then(() => change(() => ({ status: "ended", error: sub.error })));
+    void sub.ended.then(() => ended(sub.error));
     return () => {
       gone = true;
       void sub.unsubscribe();
     };
   }, [client, filter, key]);
-  return state;
+  return client && filter && state.of === client && state.filter === filter && state.key === key ? state : nothing;
 }
