@@ -36,5 +36,26 @@ export const invalid = (reason: string) => new MeshError("INVALID_ARGUMENT", rea
 /** What everything that is unanswered ends with when the client is closed. */
 export const closedError = () => new MeshError("CANCELLED", "the client is closed");
 
-/** Any thrown value as an Error. */
-export const asError = (e: unknown): Error => (e instanceof Error ? e : new Error(String(e)));
+/** Any thrown value as an Error whose message is text. */
+export function asError(e: unknown): Error {
+  if (e instanceof Error && typeof e.message === "string") return e;
+  let text = "something that is no text was thrown";
+  try {
+    text = String(e instanceof Error ? e.message : e);
+  } catch {
+    // of an object without a prototype, for one
+  }
+  return new Error(text, { cause: e });
+}
+
+/** Why a signal was aborted. Those of React Native don't say. */
+export const reasonOf = (signal: AbortSignal): Error => (signal.reason === undefined ? new Error("it was aborted") : asError(signal.reason));
+
+/** Calls f when a signal aborts; what it returns undoes that. One that has aborted throws. */
+export function onAbort(signal: AbortSignal | undefined, f: (why: Error) => void): () => void {
+  if (!signal) return () => undefined;
+  if (signal.aborted) throw reasonOf(signal);
+  const aborted = () => f(reasonOf(signal));
+  signal.addEventListener("abort", aborted, { once: true });
+  return () => signal.removeEventListener("abort", aborted);
+}

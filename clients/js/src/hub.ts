@@ -97,6 +97,7 @@ export class Hub {
     this.over = why;
     for (const part of this.parts) part.ended(why);
     this.requests.clear();
+    this.timers.hurry();
   }
 
   /** Throws where the client is over. */
@@ -116,7 +117,8 @@ export class Hub {
   }
 
   emit<K extends keyof Events>(event: K, value: Events[K]): void {
-    for (const f of [...(this.listeners.get(event) ?? [])]) call(f as Listener<K>, value);
+    const all = this.listeners.get(event);
+    for (const f of [...(all ?? [])]) if (all!.has(f)) call(f as Listener<K>, value);
   }
 
   handlerFailed(e: unknown): void {

@@ -13,8 +13,8 @@ export interface ConnectOptions {
   /** How long the session outlives a connection; by default as the mesh says, a week. */
   sessionTtlSeconds?: number;
   /**
-   * Proves who this is; asked before each connection. null: there is no token any more, and the
-   * client ends with UNAUTHENTICATED. What it throws is an attempt that failed: it is tried again.
+   * Proves who this is; asked before each connection, in the time of an attempt (attemptMs). null,
+   * or nothing: there is no token any more, and the client ends with UNAUTHENTICATED. What it throws is an attempt that failed: it is tried again.
    */
   getToken?: (context: { signal: AbortSignal }) => string | null | Promise<string | null>;
   /** Most messages that may be un-ACKed on the connection; 256. */
@@ -104,11 +104,15 @@ export function complete(given: ConnectOptions): ClientOptions {
   o.maxBackoffMs = Math.max(o.maxBackoffMs, o.minBackoffMs);
   if (toUTF8(o.clientId).length > 64) throw invalid(`clientId has ${toUTF8(o.clientId).length} bytes, 64 at most`);
   if (o.session && !o.clientId && !o.getToken) throw invalid("session needs clientId or getToken: a session belongs to its client, and an edge makes up another clientId for every page");
-  for (const [name, most] of [["window", 2 ** 20], ["heartbeatMs", 2 ** 32 - 1], ["sessionTtlSeconds", 2 ** 32 - 1]] as const) {
-    const n = o[name] ?? 0;
-    if (!(n >= 0 && n <= most)) throw invalid(`${name} is ${n}, it must be 0 to ${most}`);
-  }
+  whole("window", o.window, 2 ** 20);
+  for (const name of ["heartbeatMs", "sessionTtlSeconds"] as const) whole(name, Math.ceil(o[name] ?? 0), 2 ** 32 - 1);
+  for (const name of ["minBackoffMs", "maxBackoffMs", "attemptMs"] as const) if (!(o[name] > 0)) throw invalid(`${name} is ${o[name]}, it must be above 0`);
   return o;
+}
+
+/** Refuses what is not a whole number from 0 to most: a frame can't say it. */
+export function whole(name: string, n: number, most = Number.MAX_SAFE_INTEGER): void {
+  if (!(Number.isInteger(n) && n >= 0 && n <= most)) throw invalid(`${name} is ${n}, it must be a whole number from 0 to ${most}`);
 }
 
 /** An object without its members that are undefined. */

@@ -1,12 +1,12 @@
 import type { Link } from "./connect/link.js";
-import { MeshError, asError, closedError } from "./error.js";
+import { MeshError, closedError, onAbort } from "./error.js";
 import type { Hub, Part, Request } from "./hub.js";
 import { isWild, filterFault } from "./position/filter.js";
 import { uuidOf } from "./subscribe/message.js";
 import { FrameType, Publish, Published as PublishedFrame } from "./wire/schema.js";
 import { toUTF8 } from "./wire/utf8.js";
 
-/** What a message carries: bytes, text, or anything else as JSON. */
+/** What a message carries: bytes (an ArrayBuffer or a view), text, or anything else as JSON. */
 export type Payload = Uint8Array | string | number | boolean | null | object;
 
 export interface PublishOptions {
@@ -43,6 +43,8 @@ const WINDOW = 16;
 /** A publish that has no answer yet. */
 class Publishing implements Request {
   id = 0;
+  /** Nobody waits for it any more: it is not sent again. */
+  withdrawn = false;
 
   constructor(
     private readonly publisher: Publisher,
@@ -73,18 +75,20 @@ export class Publisher implements Part {
     this.hub.check();
     const message = { topic, payload: bytesOf(payload), headers: o.headers ?? {}, dedupeKey: o.dedupeKey === true ? randomKey() : (o.dedupeKey ?? "") };
     check(message);
-    o.signal?.throwIfAborted();
-    return new Promise((resolve, reject) => {
+    let forget = () => undefined as void;
+    const answer = new Promise<Published>((resolve, reject) => {
       const p = new Publishing(this, message, resolve, reject);
-      o.signal?.addEventListener("abort", () => this.withdraw(p, asError(o.signal!.reason)), { once: true });
+      forget = onAbort(o.signal, (why) => this.withdraw(p, why));
       this.waiting.push(p);
       this.pump();
     });
+    return answer.finally(() => forget());
   }
 
   private withdraw(p: Publishing, why: Error): void {
     const i = this.waiting.indexOf(p);
     if (i >= 0) this.waiting.splice(i, 1);
+    p.withdrawn = true;
     p.reject(why); // the answer of one that was sent comes to nobody
   }
 
@@ -118,6 +122,7 @@ export class Publisher implements Part {
     const again: Publishing[] = [];
     for (const p of this.sent) {
       this.hub.requests.delete(p.id);
+      if (p.withdrawn) continue;
       if (p.message.dedupeKey) again.push(p);
       else p.reject(new MeshError("UNAVAILABLE", "the connection broke before the answer", 0, true));
     }
@@ -134,16 +139,21 @@ export class Publisher implements Part {
 
 /** The payload's bytes: text as UTF-8, and what is neither bytes nor text as JSON. */
 export function bytesOf(payload: Payload): Uint8Array {
-  if (payload instanceof Uint8Array) return payload;
-  if (payload instanceof ArrayBuffer) return new Uint8Array(payload);
+  // A copy: it may wait for a connection, or be sent twice, and the program may use its buffer again.
+  if (ArrayBuffer.isView(payload)) return new Uint8Array(payload.buffer, payload.byteOffset, payload.byteLength).slice();
+  if (payload instanceof ArrayBuffer) return new Uint8Array(payload.slice(0));
   const text = typeof payload === "string" ? payload : JSON.stringify(payload);
   if (text === undefined) throw new MeshError("INVALID_ARGUMENT", "the payload can't be said in JSON");
   return toUTF8(text);
 }
 
-/** 16 random bytes in hex. */
+/** 16 random bytes in hex, also where the platform has no crypto, as React Native. */
 function randomKey(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+  const { crypto } = globalThis as { crypto?: Crypto };
+  const bytes = new Uint8Array(16);
+  if (crypto) crypto.getRandomValues(bytes);
+  else bytes.forEach((_, i) => (bytes[i] = Math.random() * 256));
+  return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
 /** Refuses what no mesh takes. */

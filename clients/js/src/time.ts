@@ -73,6 +73,11 @@ export class Timers {
     for (const alarm of [...this.alarms]) if (alarm.at <= now) this.fire(alarm);
   }
 
+  /** Runs everything now: nothing is waited for any more. */
+  hurry(): void {
+    for (const alarm of [...this.alarms]) this.fire(alarm);
+  }
+
   /** Waits; wake ends the wait early. */
   pause(ms: number): { done: Promise<void>; wake: () => void } {
     let wake!: () => void;
@@ -86,6 +91,9 @@ export class Timers {
     return { done, wake };
   }
 }
+
+/** A time as frames say it, in whole milliseconds of 32 bits: what is longer is the longest. */
+export const wireMs = (ms: number): number => Math.min(Math.max(Math.ceil(ms) || 0, 0), 2 ** 32 - 1);
 
 /**
  * Runs something behind what is being handled now. In a page that is not a timeout, which would

@@ -31,9 +31,11 @@ class Machine {
 function connection(machine: Machine) {
   const sent: bigint[] = [];
   let closed = false;
+  let waits = 0;
   const socket: WebSocketLike = {
-    binaryType: "", protocol: "", readyState: 1, bufferedAmount: 0, onopen: null, onmessage: null, onerror: null, onclose: null,
+    binaryType: "", protocol: "", readyState: 1, get bufferedAmount() { return waits; }, onopen: null, onmessage: null, onerror: null, onclose: null,
     send: (data) => {
+      if (waits > 0) waits += data.length;
       for (const [type, body] of cut(data)) if (type === FrameType.PING) sent.push(decode(Ping, body).sentAt);
     },
     close: () => (closed = true),
@@ -47,6 +49,7 @@ function connection(machine: Machine) {
       return sent.length;
     },
     closed: () => closed,
+    waits: (bytes: number) => (waits = bytes),
     pong: () => hear(frame(FrameType.PONG, Pong, { sentAt: sent.at(-1) ?? 0n })),
   };
 }
@@ -117,6 +120,29 @@ timed("what is received runs what is due, without a timer", (machine) => {
   assert.equal(c.pings(), 0);
   c.pong(); // in a hidden tab that comes before any timer
   assert.equal(c.pings(), 1);
+});
+
+timed("a slow link is not given up while bytes go out, and one that takes none is", (machine) => {
+  const c = connection(machine);
+  const say = () => {
+    c.link.append(Uint8Array.of(0, 0, 0, 99));
+    c.link.flush();
+  };
+  c.link.append(new Uint8Array(64 * 2 ** 20));
+  c.link.flush();
+  for (let left = 64; left > 10; left--) {
+    c.waits(left * 2 ** 20);
+    machine.awake(20_000);
+    c.pong();
+    say();
+    assert.ok(!c.closed(), `${left} MiB are left`);
+  }
+  for (let i = 0; i < 3; i++) {
+    machine.awake(20_000);
+    c.pong();
+    say();
+  }
+  assert.ok(c.closed());
 });
 
 timed("timers fire when their time has come by the clock", (machine) => {

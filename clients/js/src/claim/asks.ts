@@ -1,5 +1,5 @@
 import type { Link } from "../connect/link.js";
-import { MeshError } from "../error.js";
+import { MeshError, onAbort } from "../error.js";
 import type { Hub, Part, Request } from "../hub.js";
 import { ClaimState_State, Claim as ClaimFrame, ClaimState, Claim_Op, FrameType } from "../wire/schema.js";
 
@@ -97,21 +97,33 @@ export class Asks implements Part {
    * Asks, and asks again as long as that can help. again: an earlier one may have been done.
    */
   async call(message: Partial<ClaimFrame>, signal?: AbortSignal): Promise<{ state: ClaimState; again: boolean }> {
+    let withdraw = () => undefined as void;
+    let stop!: (why: Error) => void;
+    const stopped = new Promise<never>((_, reject) => (stop = reject));
+    stopped.catch(() => undefined);
+    const forget = onAbort(signal, (why) => {
+      withdraw();
+      stop(why);
+    });
+    try {
+      return await Promise.race([this.repeat(message, (f) => (withdraw = f), () => signal?.aborted ?? false), stopped]);
+    } finally {
+      forget();
+    }
+  }
+
+  private async repeat(message: Partial<ClaimFrame>, asked: (withdraw: () => void) => void, stopped: () => boolean): Promise<{ state: ClaimState; again: boolean }> {
     const backoff = this.hub.backoff();
     for (let again = false; ; ) {
       this.hub.check();
-      signal?.throwIfAborted();
-      const [state, why] = await new Promise<[ClaimState | undefined, MeshError | undefined]>((resolve, reject) => {
-        const withdraw = this.ask(message, (_, st, e) => resolve([st, e]));
-        signal?.addEventListener("abort", () => {
-          withdraw();
-          reject(signal.reason);
-        }, { once: true });
-      });
+      const [state, why] = await new Promise<[ClaimState | undefined, MeshError | undefined]>((resolve) => asked(this.ask(message, (_, st, e) => resolve([st, e]))));
       if (state) return { state, again };
-      if (!why!.retryable) throw why!;
+      if (!why!.retryable || stopped()) throw why!;
       again ||= why!.unknown || why!.code === "UNAVAILABLE";
-      await this.hub.timers.pause(why!.unknown ? 0 : backoff.next(why!.retryAfterMs)).done;
+      const pause = this.hub.timers.pause(why!.unknown ? 0 : backoff.next(why!.retryAfterMs));
+      asked(pause.wake);
+      await pause.done;
+      if (stopped()) throw why!;
     }
   }
 

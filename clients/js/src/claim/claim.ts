@@ -1,7 +1,9 @@
 import type { Client } from "../client.js";
 import type { Backoff } from "../connect/backoff.js";
-import { MeshError, asError, codeOf } from "../error.js";
+import { MeshError, codeOf, onAbort, reasonOf } from "../error.js";
 import { call } from "../hub.js";
+import { whole } from "../options.js";
+import { wireMs } from "../time.js";
 import { ClaimState_State as Is, Claim_Op, type ClaimState } from "../wire/schema.js";
 import { Asks } from "./asks.js";
 
@@ -126,8 +128,8 @@ export class Claim {
     this.asking = true;
     const { ttlMs = 0, priority = 0, waitMs = 0, noWait = false } = this.options;
     const op = this.fencing === 0n ? Claim_Op.ACQUIRE : Claim_Op.RENEW;
-    const rest = op === Claim_Op.RENEW ? { token: this.fencing } : { priority, waitMs: Math.ceil(waitMs), noWait };
-    this.asks.ask({ resource: this.resource, op, ttlMs: Math.ceil(ttlMs), ...rest }, (sent, state, why) => this.answer(op, sent, state, why));
+    const rest = op === Claim_Op.RENEW ? { token: this.fencing } : { priority, waitMs: wireMs(waitMs), noWait };
+    this.asks.ask({ resource: this.resource, op, ttlMs: wireMs(ttlMs), ...rest }, (sent, state, why) => this.answer(op, sent, state, why));
   }
 
   private answer(op: number, sent: number, state: ClaimState | undefined, why: MeshError | undefined): void {
@@ -217,15 +219,15 @@ export class Claim {
  */
 export async function claim(client: Client, resource: string, options: ClaimOptions = {}): Promise<Claim> {
   client.hub.check();
-  options.signal?.throwIfAborted();
+  whole("priority", options.priority ?? 0, 9);
+  if (options.signal?.aborted) throw reasonOf(options.signal);
   const asks = client.hub.part(Asks);
   if (asks.claims.has(resource)) throw new MeshError("ALREADY_EXISTS", `this client has a claim on ${JSON.stringify(resource)}`);
   const made = new Claim(asks, resource, options);
-  const aborted = () => made.giveUp();
-  options.signal?.addEventListener("abort", aborted);
+  const forget = onAbort(options.signal, () => made.giveUp());
   await made.answered;
-  options.signal?.removeEventListener("abort", aborted);
-  if (options.signal?.aborted) throw asError(options.signal.reason);
+  forget();
+  if (options.signal?.aborted) throw reasonOf(options.signal);
   if (made.token === 0n && made.position === 0) await made.granted; // it is over already
   return made;
 }
@@ -233,14 +235,15 @@ export async function claim(client: Client, resource: string, options: ClaimOpti
 /** claim, and waits until it is held. Where that fails, or signal aborts, it leaves the line. */
 export async function acquire(client: Client, resource: string, options: ClaimOptions = {}): Promise<Claim> {
   const made = await claim(client, resource, options);
-  const aborted = () => made.giveUp();
-  options.signal?.addEventListener("abort", aborted);
+  let forget = () => undefined as void;
   try {
+    forget = onAbort(options.signal, () => made.giveUp());
     await made.granted;
   } catch (e) {
-    throw options.signal?.aborted ? asError(options.signal.reason) : e;
+    made.giveUp();
+    throw options.signal?.aborted ? reasonOf(options.signal) : e;
   } finally {
-    options.signal?.removeEventListener("abort", aborted);
+    forget();
   }
   return made;
 }

@@ -1,4 +1,4 @@
-import { MeshError, asError, closedError } from "../error.js";
+import { MeshError, asError, closedError, reasonOf } from "../error.js";
 import { call, type Hub } from "../hub.js";
 import type { Connection, State } from "../options.js";
 import { frame } from "../wire/frames.js";
@@ -92,6 +92,10 @@ export class Connector {
       if (!this.stopping.signal.aborted) this.hub.emit("failed", why);
       return [why, false];
     }
+    if (this.stopping.signal.aborted) {
+      link.close(closedError());
+      return [closedError(), true];
+    }
     this.expired = false;
     this.route.found();
     const began = this.hub.timers.now();
@@ -103,29 +107,50 @@ export class Connector {
 
   private async open(url: string): Promise<Link> {
     const attempt = new AbortController();
-    const abort = () => attempt.abort(closedError());
-    const late = this.hub.timers.after(this.hub.options.attemptMs, () => attempt.abort(new Error(`${url} has not answered in time`)));
+    let ended: Error | undefined; // not every platform's signal says it
+    const end = (why: Error) => {
+      ended = why;
+      attempt.abort(why);
+    };
+    const abort = () => end(closedError());
+    const late = this.hub.timers.after(this.hub.options.attemptMs, () => end(new Error(`${url} has not answered in time`)));
     this.stopping.signal.addEventListener("abort", abort);
     try {
       return await open(this.WebSocket, url, await this.hello(attempt.signal), this.hub.timers, attempt.signal);
+    } catch (e) {
+      if (!ended) throw e;
+      throw e instanceof Unanswered ? new Unanswered(ended.message) : ended;
     } finally {
       late();
       this.stopping.signal.removeEventListener("abort", abort);
     }
   }
 
+  private async token(signal: AbortSignal): Promise<string> {
+    const { getToken } = this.hub.options;
+    if (!getToken) return "";
+    const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(reasonOf(signal))));
+    aborted.catch(() => undefined);
+    let token: unknown;
+    try {
+      token = await Promise.race([getToken({ signal }), aborted]);
+    } catch (e) {
+      throw new Error(`getToken has failed: ${asError(e).message}`, { cause: e }); // whatever it is, it is no word of this mesh
+    }
+    if (token === null || token === undefined) throw new MeshError("UNAUTHENTICATED", "getToken says that there is no token any more");
+    if (typeof token !== "string") throw new TypeError(`getToken gave ${typeof token}, and not text or null`);
+    return token;
+  }
+
   private async hello(signal: AbortSignal): Promise<Uint8Array> {
     const { options } = this.hub;
-    const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(asError(signal.reason))));
-    aborted.catch(() => undefined);
-    const token = options.getToken ? await Promise.race([options.getToken({ signal }), aborted]) : "";
-    if (token === null) throw new MeshError("UNAUTHENTICATED", "getToken says that there is no token any more");
+    const token = await this.token(signal);
     const hello = frame(FrameType.HELLO, Hello, {
       version: 1,
       clientId: this.clientId,
       token,
       session: options.session,
-      heartbeatMs: options.heartbeatMs ?? 0,
+      heartbeatMs: Math.ceil(options.heartbeatMs ?? 0),
       receiveWindow: options.window,
       agent: options.agent,
       profile: options.profile ?? {},
@@ -165,7 +190,9 @@ export class Connector {
     cancel();
     this.connection = undefined;
     hub.broken();
-    return away ?? why;
+    // A refusal for good in the time that is left counts: whose session was taken must not take it back.
+    const final = why instanceof MeshError && !why.retryable && why.code !== "TOKEN_EXPIRED";
+    return final ? why : (away ?? why);
   }
 
   /** The refusal that trying again can't help; none where it can, as it can with another token. */

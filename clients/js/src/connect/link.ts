@@ -1,4 +1,4 @@
-import { MeshError, asError } from "../error.js";
+import { MeshError, asError, reasonOf } from "../error.js";
 import type { Timers } from "../time.js";
 import { decode, type Schema } from "../wire/codec.js";
 import { SUBPROTOCOL, cut, frame } from "../wire/frames.js";
@@ -7,8 +7,9 @@ import { goAwayOf, refusalOf } from "./goaway.js";
 import { Heartbeat } from "./heartbeat.js";
 import type { WebSocketConstructor, WebSocketLike } from "./websocket.js";
 
-/** How many bytes may wait for a socket that takes none before the connection is given up. */
+/** A socket with more bytes than this that sends none of them for so long is given up. */
 const MOST_QUEUED = 4 * 2 ** 20;
+const STUCK_MS = 30_000;
 
 /** Why a connection was not made although Hello was sent. */
 export class Unanswered extends Error {}
@@ -18,6 +19,10 @@ export class Link {
   readonly heartbeat: Heartbeat;
   private out: Uint8Array[] = [];
   private queued = 0;
+  /** How many bytes the socket was given, how many of them it has sent, and when that was more than before. */
+  private given = 0;
+  private gone = 0;
+  private movedAt: number;
   private over = false;
   private tell: ((type: number, body: Uint8Array) => void) | undefined;
   private early: [number, Uint8Array][] = [];
@@ -31,6 +36,7 @@ export class Link {
     readonly welcome: Welcome,
     readonly timers: Timers,
   ) {
+    this.movedAt = timers.now();
     this.heartbeat = new Heartbeat(this, welcome.heartbeatMs);
   }
 
@@ -91,12 +97,23 @@ export class Link {
     }
     this.out = [];
     this.queued = 0;
-    if (this.socket.bufferedAmount > MOST_QUEUED) return this.close(new Error("the edge takes no bytes"));
+    if (this.stuck()) return this.close(new Error("the edge takes no bytes"));
+    this.given += all.length;
     try {
       this.socket.send(all);
     } catch (e) {
       this.close(asError(e));
     }
+  }
+
+  /** Whether the socket has much to send, and has sent none of it for long. A slow link is not stuck. */
+  private stuck(): boolean {
+    const waits = this.socket.bufferedAmount;
+    const now = this.timers.now();
+    const moved = waits <= MOST_QUEUED || this.given - waits > this.gone;
+    this.gone = this.given - waits;
+    if (moved) this.movedAt = now;
+    return now - this.movedAt > STUCK_MS;
   }
 
   /** Ends the connection, after what was to be sent. It may be called often; the first reason counts. */
@@ -132,7 +149,7 @@ export function open(WebSocket: WebSocketConstructor, url: string, hello: Uint8A
       letGo(socket);
       reject(greeted && !(why instanceof MeshError) ? new Unanswered(why.message) : why);
     };
-    const aborted = () => fail(asError(signal.reason));
+    const aborted = () => fail(reasonOf(signal));
     if (signal.aborted) return aborted();
     signal.addEventListener("abort", aborted);
     socket.onopen = () => {
@@ -153,6 +170,7 @@ export function open(WebSocket: WebSocketConstructor, url: string, hello: Uint8A
           else if (type === FrameType.WELCOME) link = new Link(socket, url, decode(Welcome, body), timers);
           else if (type === FrameType.ERROR) return fail(refusalOf(body)[0]);
           else if (type === FrameType.GO_AWAY) return fail(goAwayOf(body, timers.now()));
+          else throw new TypeError(`a frame of type ${type} before Welcome`);
         }
       } catch (e) {
         return fail(new Error(`${url} sent what can't be read: ${asError(e).message}`));

@@ -62,6 +62,7 @@ class Watched implements Request {
     this.backoff.reset();
     const change = this.crowd.take(m);
     for (const watch of [...this.watches]) {
+      if (!this.watches.has(watch)) continue; // stopped by what another was told
       if (!watch.begun) watch.tell(this.crowd.whole());
       else if (change) watch.tell(change);
     }

@@ -20,6 +20,10 @@ export class AckRun {
     public sub: number,
   ) {}
 
+  get waits(): boolean {
+    return this.through > 0 || this.singles.length > 0;
+  }
+
   get full(): boolean {
     return this.singles.length >= MOST_SINGLES;
   }

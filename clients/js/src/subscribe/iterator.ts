@@ -23,14 +23,18 @@ export class MessageIterator implements AsyncIterableIterator<Message> {
     });
 
   next(): Promise<IteratorResult<Message>> {
-    this.current?.message.settle(undefined);
-    this.current?.done();
-    this.current = undefined;
+    this.handled();
     return new Promise((resolve) => {
       this.readers.push(resolve);
       this.feed();
       if (this.readers.includes(resolve) && this.sub.state === "ended") resolve(this.end());
     });
+  }
+
+  private handled(): void {
+    this.current?.message.settle(undefined);
+    this.current?.done();
+    this.current = undefined;
   }
 
   /** The loop is left: what it has comes again, unless it was ACKed. */
@@ -45,7 +49,7 @@ export class MessageIterator implements AsyncIterableIterator<Message> {
   /** What the loop has not had is left to come again. */
   release(): void {
     for (const { message, done } of this.ready.splice(0)) {
-      message.nack(0, "the loop was left");
+      message.settle({ afterMs: 0, reason: "the loop was left", left: true });
       done();
     }
   }
@@ -60,6 +64,7 @@ export class MessageIterator implements AsyncIterableIterator<Message> {
     if (!reader) return;
     this.current = this.ready.shift()!;
     reader({ done: false, value: this.current.message });
+    if (this.readers.length > 0) this.handled(); // the next one was asked for already
   }
 
   private end(): IteratorResult<Message> | Promise<never> {

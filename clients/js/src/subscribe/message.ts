@@ -5,6 +5,8 @@ import { fromUTF8 } from "../wire/utf8.js";
 export interface Refusal {
   afterMs: number;
   reason: string;
+  /** The loop that had it was left: it is not handled, also where nothing is ACKed. */
+  left?: boolean;
 }
 
 /** A message, as a handler gets it. */
@@ -28,7 +30,6 @@ export class Message {
   /** The publisher's W3C trace context, where it was sampled. */
   readonly traceparent: string;
   private readonly microseconds: number;
-  private answered = false;
 
   /** @internal */
   constructor(
@@ -37,7 +38,8 @@ export class Message {
     readonly epoch: number,
     /** Of the subscription that has the message. */
     readonly filter: string,
-    private readonly answer: (refusal: Refusal | undefined) => void,
+    /** None once it was given: a program may keep messages, and nothing is to be kept with them. */
+    private answer: ((refusal: Refusal | undefined) => void) | undefined,
   ) {
     this.topic = m.topic;
     this.seq = m.seq;
@@ -75,14 +77,14 @@ export class Message {
 
   /** Has it come again, not before so many milliseconds. The first word counts. */
   nack(afterMs = 0, reason = ""): void {
-    this.settle({ afterMs, reason });
+    this.settle({ afterMs, reason: String(reason) });
   }
 
   /** @internal */
   settle(refusal: Refusal | undefined): void {
-    if (this.answered) return;
-    this.answered = true;
-    this.answer(refusal);
+    const { answer } = this;
+    this.answer = undefined;
+    answer?.(refusal);
   }
 }
 

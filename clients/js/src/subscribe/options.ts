@@ -1,5 +1,5 @@
 import { MeshError, invalid } from "../error.js";
-import type { Gap } from "../options.js";
+import { whole, type Gap } from "../options.js";
 import { filterFault } from "../position/filter.js";
 import { Overflow, Start, type Subscribe } from "../wire/schema.js";
 import type { Message } from "./message.js";
@@ -67,6 +67,7 @@ export function requestOf(filter: string, o: SubscribeOptions, session: string):
   const fault = filterFault(filter);
   if (fault) throw new MeshError("BAD_TOPIC", `filter ${JSON.stringify(filter.slice(0, 40))}: ${fault}`);
   const from = o.from ?? "live";
+  if (!(o.concurrency === undefined || o.concurrency >= 1)) throw invalid(`concurrency is ${o.concurrency}, it must be 1 or more`);
   const request: Omit<Subscribe, "id"> = {
     filter,
     ack: o.ack ?? false,
@@ -83,6 +84,11 @@ export function requestOf(filter: string, o: SubscribeOptions, session: string):
     skipLast: o.skipLast ?? false,
     positions: typeof from === "object" && "positions" in from ? [...from.positions] : [],
   };
+  for (const [name, n] of [["window", request.receiveWindow], ["rankTopK", request.rankTopK]] as const) whole(name, n, 2 ** 32 - 1);
+  for (const p of [request, ...request.positions]) {
+    whole("seq, or last", p.seq);
+    whole("epoch", p.epoch);
+  }
   if (request.start === Start.SESSION && !session) throw invalid('from "session" needs the name of the session: connect({ session })');
   if (request.groupKey && !request.group) throw invalid("groupKey needs group");
   if (request.rankTopK > 0 && (request.group || request.start === Start.AFTER_SEQ || request.positions.length > 0)) {
@@ -97,5 +103,6 @@ function startOf(from: From): number {
   if (from === "session") return Start.SESSION;
   if (typeof from === "object" && "last" in from) return Start.LAST_N;
   if (typeof from === "object" && "seq" in from) return Start.AFTER_SEQ;
-  return Start.LIVE;
+  if (from === "live" || (typeof from === "object" && "positions" in from)) return Start.LIVE;
+  throw invalid(`there is no start from ${JSON.stringify(from)}`);
 }

@@ -50,7 +50,7 @@ export class Subscription implements AsyncIterable<Message> {
     const request = requestOf(filter, options, owner.hub.options.session);
     this.id = owner.hub.id(this);
     this.request = { ...request, id: this.id };
-    this.concurrency = Math.max(options.concurrency ?? 1, 1);
+    this.concurrency = options.concurrency ?? 1;
     this.onGap = options.onGap;
     this.backoff = owner.hub.backoff();
     this.ready = new Promise((resolve, reject) => (this.settleReady = { resolve, reject }));
@@ -121,6 +121,7 @@ export class Subscription implements AsyncIterable<Message> {
   /** @internal Sends the first request, or one that resumes. */
   send(link: Link): void {
     const request = this.frame();
+    if (this.state === "ended") return; // by what it was told
     this.sent = true;
     this.state = "asked";
     this.plain = request.start === Start.LIVE && request.positions.length === 0 && !this.named;
@@ -140,6 +141,7 @@ export class Subscription implements AsyncIterable<Message> {
 
   /** @internal The edge has promised. */
   subscribed(): void {
+    if (this.state === "ended") return; // by what it was told
     this.state = "subscribed";
     this.active = true;
     this.backoff.reset();
@@ -171,6 +173,7 @@ export class Subscription implements AsyncIterable<Message> {
 
   /** @internal */
   gap(gap: Partial<Gap> & Pick<Gap, "code">): void {
+    if (this.state === "ended") return;
     const whole: Gap = { filter: this.filter, topic: "", epoch: 0, from: 0, to: 0, missed: 0, ...gap };
     call(this.onGap, whole);
     this.owner.hub.emit("gap", whole);
@@ -179,10 +182,12 @@ export class Subscription implements AsyncIterable<Message> {
   /** @internal Hands over what waits, as far as there is room. */
   pump(): void {
     while (this.state !== "ended" && this.running.size < this.concurrency) {
-      const i = this.waiting.findIndex((e) => ![...this.running].some((r) => r.place === e.place));
+      const busy = new Set([...this.running].map((e) => e.place));
+      const i = this.waiting.findIndex((e) => !busy.has(e.place));
       const entry = this.waiting[i];
       if (!entry || (entry.delivery && (!this.handler || this.owner.closing))) return;
       this.waiting.splice(i, 1);
+      if (entry.place.tail === entry) entry.place.tail = undefined;
       this.run(entry);
     }
   }
@@ -196,7 +201,7 @@ export class Subscription implements AsyncIterable<Message> {
     this.owner.handedOver(delivery);
     const { seq } = delivery.frame;
     const { epoch } = place;
-    if (seq > 0 && !this.shared && place.done.has(seq)) {
+    if (seq > 0 && !this.shared && place.done.has(seq) && !place.owed.has(seq)) {
       delivery.had(place, epoch, undefined);
       return this.owner.done(delivery);
     }
@@ -212,7 +217,7 @@ export class Subscription implements AsyncIterable<Message> {
     try {
       const result = this.handler!(message);
       if (!isThenable(result)) return ended();
-      result.then(
+      Promise.resolve(result).then(
         () => ended(),
         (e: unknown) => ended(e, true),
       ).then(() => this.pump());
@@ -224,8 +229,9 @@ export class Subscription implements AsyncIterable<Message> {
   private answered({ place, delivery }: Entry, epoch: number, refusal: Refusal | undefined): void {
     const { seq } = delivery!.frame;
     const wanted = this.request.ack ? refusal : undefined;
+    const unhandled = wanted !== undefined || refusal?.left;
     if (seq > 0 && place.epoch === epoch && !this.shared) {
-      if (wanted) {
+      if (unhandled) {
         const given = place.failed(seq);
         if (given) this.gap({ topic: place.topic.name, epoch, from: given.lo, to: given.hi, missed: given.hi - given.lo + 1, code: "ATTEMPTS_EXHAUSTED" });
       } else {

@@ -2,8 +2,8 @@ import type { Link } from "../connect/link.js";
 import { MeshError, codeOf, type Code } from "../error.js";
 import { Hub, type Part } from "../hub.js";
 import type { Passed } from "../position/cursor.js";
-import { matches } from "../position/filter.js";
-import { soon } from "../time.js";
+import { isWild, matches } from "../position/filter.js";
+import { soon, wireMs } from "../time.js";
 import { FrameType, Message as MessageFrame, Nack, Progress, Subscribed, Unsubscribed } from "../wire/schema.js";
 import { Acks, type AckRun } from "./acks.js";
 import { Delivery, type Entry } from "./delivery.js";
@@ -23,10 +23,16 @@ const MOST_WAITING_BYTES = 64 * 2 ** 20;
 /** Reasons that are no loss: the message was not wanted, or had its time. */
 const noLoss: readonly Code[] = ["OK", "EPOCH_CHANGED", "FILTERED", "NOT_YOURS", "CONFLATED", "RANKED_OUT", "EXPIRED"];
 
+/** Whether b goes on where a ends, for the same reason, and neither is a loss. */
+const follows = (a: Passed, b: Passed) => a.epoch === b.epoch && a.code === b.code && b.from > 0 && b.from === a.to + 1 && b.code !== "EPOCH_CHANGED" && noLoss.includes(b.code);
+
 /** The subscriptions of a client, and the messages on their way to them. */
 export class Subscriptions implements Part {
   closing = false;
   private readonly subs = new Set<Subscription>();
+  /** Those of one topic, by the topic, and those with wildcards. */
+  private readonly exact = new Map<string, Set<Subscription>>();
+  private readonly wild = new Set<Subscription>();
   private readonly topics = new Map<string, Topic>();
   private readonly acks = new Acks();
   /** Not asked for on this connection yet: a handler has a message of theirs. */
@@ -53,9 +59,18 @@ export class Subscriptions implements Part {
     this.hub.check();
     const sub = new Subscription(this, filter, options, handler);
     this.subs.add(sub);
-    for (const topic of this.topics.values()) if (matches(filter, topic.name)) topic.add(sub);
+    if (isWild(filter)) this.wild.add(sub);
+    else this.exact.set(filter, (this.exact.get(filter) ?? new Set()).add(sub));
+    for (const topic of this.topicsOf(sub)) topic.add(sub);
     if (this.hub.link) sub.send(this.hub.link);
     return sub;
+  }
+
+  /** The topics that are known and that a subscription is for. */
+  private topicsOf({ filter }: Subscription): Topic[] {
+    if (isWild(filter)) return [...this.topics.values()].filter((topic) => matches(filter, topic.name));
+    const topic = this.topics.get(filter);
+    return topic ? [topic] : [];
   }
 
   unsubscribe(sub: Subscription): Promise<void> {
@@ -76,11 +91,15 @@ export class Subscriptions implements Part {
   /** Takes a subscription out of everything. What waited for it is not handled. */
   forget(sub: Subscription): void {
     this.subs.delete(sub);
+    this.wild.delete(sub);
+    const same = this.exact.get(sub.filter);
+    same?.delete(sub);
+    if (same?.size === 0) this.exact.delete(sub.filter);
     this.resuming.delete(sub);
     this.hub.requests.delete(sub.id);
-    for (const [name, topic] of this.topics) {
+    for (const topic of this.topicsOf(sub)) {
       topic.drop(sub);
-      if (topic.places.length === 0) this.topics.delete(name);
+      if (topic.places.length === 0) this.topics.delete(topic.name);
     }
     for (const entry of sub.waiting.splice(0)) this.drop(entry);
   }
@@ -88,7 +107,7 @@ export class Subscriptions implements Part {
   positions(sub: Subscription): Position[] {
     if (sub.shared || sub.ranked) return [];
     const all: Position[] = [];
-    for (const topic of this.topics.values()) {
+    for (const topic of this.topicsOf(sub)) {
       const p = topic.of(sub);
       if (p && (p.epoch !== 0 || p.high > 0 || p.void)) all.push({ topic: topic.name, epoch: p.epoch, seq: p.position });
     }
@@ -99,6 +118,7 @@ export class Subscriptions implements Part {
     for (const sub of this.subs) {
       // What of durable topics waits for a handler comes again; the rest would be lost.
       for (const entry of sub.waiting.splice(0)) {
+        entry.place.tail = undefined;
         if (entry.delivery && !entry.delivery.durable) sub.waiting.push(entry);
         else this.drop(entry);
       }
@@ -155,18 +175,20 @@ export class Subscriptions implements Part {
     const known = this.topics.get(name);
     if (known) return known;
     const topic = new Topic(name);
-    for (const sub of this.subs) if (matches(sub.filter, name)) topic.add(sub);
+    const subs = [...(this.exact.get(name) ?? []), ...[...this.wild].filter((sub) => matches(sub.filter, name))];
+    for (const sub of subs.sort((a, b) => a.id - b.id)) topic.add(sub);
     if (topic.places.length === 0) return topic; // of a subscription that has ended meanwhile
     if (this.topics.size >= MOST_TOPICS) this.evict();
     this.topics.set(name, topic);
     return topic;
   }
 
-  /** Forgets one topic, an ephemeral one if there is one among the first. */
+  /** Forgets one topic, an ephemeral one if there is one among the first, or one of which all is settled. */
   private evict(): void {
-    const some = [...this.topics.keys()].slice(0, 32);
-    const victim = some.find((name) => this.topics.get(name)!.ephemeral) ?? some[0]!;
-    this.topics.delete(victim);
+    const some: Topic[] = [];
+    for (const topic of this.topics.values()) if (some.push(topic) === 32) break;
+    const victim = some.find((topic) => topic.ephemeral) ?? some.find((topic) => topic.open.length === 0) ?? some[0]!;
+    this.topics.delete(victim.name);
   }
 
   private message(m: MessageFrame, size: number): void {
@@ -178,7 +200,8 @@ export class Subscriptions implements Part {
     if (delivery.durable) topic.open.push(delivery);
     for (const place of places) {
       place.heard = Math.max(place.heard, m.seq);
-      place.sub.waiting.push({ place, delivery });
+      place.tail = { place, delivery };
+      place.sub.waiting.push(place.tail);
       this.waiting++;
       this.waitingBytes += size;
     }
@@ -224,7 +247,13 @@ export class Subscriptions implements Part {
     const passed: Passed = { epoch: m.epoch, from: m.from, to: m.to, code: codeOf(m.code) };
     for (const place of topic.passed(m.subs)) {
       place.heard = passed.code === "EPOCH_CHANGED" ? 0 : Math.max(place.heard, m.to);
-      place.sub.waiting.push({ place, passed });
+      const before = place.tail?.passed;
+      if (before && follows(before, passed)) {
+        before.to = passed.to; // word of each single message must not pile up behind a handler
+        continue;
+      }
+      place.tail = { place, passed: { ...passed } };
+      place.sub.waiting.push(place.tail);
     }
     for (const place of [...topic.places]) place.sub.pump();
   }
@@ -251,24 +280,26 @@ export class Subscriptions implements Part {
     if (delivery.refusal) return this.nack(link, topic, frame, delivery.refusal);
     const inOrder = i === 0;
     if (frame.subs.length === 0) {
-      topic.plain.epoch = places[0]!.epoch;
       topic.plain.sub = topic.plainSub;
-      this.ack(topic.plain, frame.seq, inOrder && places.every((p) => p.owed.empty));
+      this.ack(topic.plain, places[0]!.epoch, frame.seq, inOrder && places.every((p) => p.owed.empty));
       return;
     }
     for (const place of places) {
-      place.acks.epoch = place.epoch;
-      this.ack(place.acks, frame.seq, inOrder && place.owed.empty && !place.sub.shared && !place.sub.ranked);
+      this.ack(place.acks, place.epoch, frame.seq, inOrder && place.owed.empty && !place.sub.shared && !place.sub.ranked);
     }
   }
 
   private nack(link: Link, topic: Topic, frame: MessageFrame, { afterMs, reason }: Refusal): void {
     this.flush(); // the ACKs before it go first
     const sub = frame.subs[0] ?? topic.plainSub;
-    link.send(FrameType.NACK, Nack, { topic: topic.name, seq: frame.seq, delayMs: Math.ceil(Math.max(afterMs, 0)), reason: reason.slice(0, 80), sub });
+    link.send(FrameType.NACK, Nack, { topic: topic.name, seq: frame.seq, delayMs: wireMs(afterMs), reason: reason.slice(0, 80), sub });
   }
 
-  private ack(run: AckRun, seq: number, through: boolean): void {
+  private ack(run: AckRun, epoch: number, seq: number, through: boolean): void {
+    if (run.epoch !== epoch) {
+      if (run.waits) this.flush(); // of the epoch before
+      run.epoch = epoch;
+    }
     if (!this.acks.add(run, seq, through)) return;
     if (run.full) return this.flush();
     if (this.flushing) return;

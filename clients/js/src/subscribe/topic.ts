@@ -1,6 +1,6 @@
 import { Cursor } from "../position/cursor.js";
 import { AckRun } from "./acks.js";
-import type { Delivery } from "./delivery.js";
+import type { Delivery, Entry } from "./delivery.js";
 import type { Subscription } from "./subscription.js";
 
 /** How far one subscription has come in one topic, and its ACKs there. */
@@ -8,6 +8,8 @@ export class Place extends Cursor {
   readonly acks: AckRun;
   /** The highest seq that has come, also where it waits for the handler. */
   heard = 0;
+  /** Of what waits for the handler, the last; none where it is with the handler. */
+  tail: Entry | undefined;
 
   constructor(
     readonly topic: Topic,
