@@ -107,6 +107,7 @@ kube-test: ## the Helm chart on a Kubernetes of one node: installed, rolled out,
 
 .PHONY: release
 release: ## everything of a release in dist/: VERSION=v1.2.3; TARGETS, OUT, DIRTY=1
+	@scripts/setup release
 	@scripts/release $(VERSION)
 
 .PHONY: release-test

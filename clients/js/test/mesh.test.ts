@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
-import { after, before, test } from "node:test";
+import { after, before, mock, test } from "node:test";
 import { promisify } from "node:util";
 import { WebSocket } from "ws";
 import { connect } from "../src/index.js";
@@ -41,6 +41,49 @@ for (const [name, want] of Object.entries(prints)) {
   });
 }
 
+test("a laptop that was closed for an hour gets everything that it missed, once", async () => {
+  const wire = await startWire(mesh.edge);
+  const options = { url: `ws://${wire.address}`, heartbeatMs: 1000, minBackoffMs: 5, maxBackoffMs: 20, WebSocket };
+  const reader = connect({ ...options, clientId: "lid" });
+  const sessions = connect({ ...options, clientId: "lid-session", session: "lid" });
+  const writer = connect({ url: `ws://${mesh.edge}`, clientId: "writer", WebSocket });
+  const gaps: unknown[] = [];
+  const got = new Map<string, number[]>();
+  let ready!: () => void;
+  let all!: () => void;
+  const half = new Promise<void>((resolve) => (ready = resolve));
+  const done = new Promise<void>((resolve) => (all = resolve));
+  const take = (name: string) => (m: { text(): string }) => {
+    got.set(name, [...(got.get(name) ?? []), Number(m.text())]);
+    const least = Math.min(...["plain", "acked"].map((n) => got.get(n)?.length ?? 0));
+    if (least >= 100) ready();
+    if (least >= 300) all();
+  };
+  let connections = 0;
+  for (const c of [reader, sessions]) {
+    c.on("gap", (gap) => gaps.push(gap));
+    c.on("connected", () => connections++);
+  }
+  const subs = [reader.subscribe("room/lid", take("plain")), sessions.subscribe("room/lid", take("acked"), { ack: true, from: "session" })];
+  await Promise.all(subs.map((s) => s.ready));
+  const publish = (from: number, to: number) => Promise.all(Array.from({ length: to - from }, (_, i) => writer.publish("room/lid", String(from + i), { dedupeKey: `lid-${from + i}` })));
+  await publish(0, 100);
+  await half;
+  const awake = Date.now.bind(Date);
+  try {
+    wire.freeze();
+    await publish(100, 300);
+    mock.method(Date, "now", () => awake() + 3_600_000); // and no timer has fired
+    await done;
+  } finally {
+    mock.restoreAll();
+  }
+  await Promise.all([reader, sessions, writer].map((c) => c.close()));
+  const want = Array.from({ length: 300 }, (_, n) => n);
+  assert.deepEqual([got.get("plain"), got.get("acked"), gaps, connections], [want, want, [], 4]);
+  wire.stop();
+});
+
 test("whatever is cut, nothing is missing and nothing comes twice", async (t) => {
   const messages = Number(process.env["PUSHMESH_JS_MESSAGES"] ?? 5000);
   const cuts = Number(process.env["PUSHMESH_JS_CUTS"] ?? 10);
@@ -50,7 +93,11 @@ test("whatever is cut, nothing is missing and nothing comes twice", async (t) =>
   const sessions = connect({ ...options, clientId: "sessions", session: "cuts" });
   const writer = connect({ ...options, clientId: "writer" });
   const gaps: unknown[] = [];
-  for (const c of [reader, sessions]) c.on("gap", (gap) => gaps.push(gap));
+  let connections = 0;
+  for (const c of [reader, sessions]) {
+    c.on("gap", (gap) => gaps.push(gap));
+    c.on("connected", () => connections++);
+  }
   const plain = reader.subscribe("room/cuts/#");
   const acked = sessions.subscribe("room/cuts/+", { ack: true, from: "session" });
   await Promise.all([plain.ready, acked.ready]);
@@ -74,7 +121,8 @@ test("whatever is cut, nothing is missing and nothing comes twice", async (t) =>
   assert.deepEqual(await readers, [messages, messages]);
   await published;
   assert.deepEqual(gaps, []);
-  t.diagnostic(`${messages} messages to two readers through ${cuts} cuts took ${Math.round(performance.now() - began)} ms`);
+  assert.ok(connections > cuts, `${connections} connections`);
+  t.diagnostic(`${messages} messages to two readers through ${cuts} cuts, on ${connections} connections, took ${Math.round(performance.now() - began)} ms`);
   await Promise.all([reader, sessions, writer].map((c) => c.close()));
   wire.stop();
 });

@@ -39,8 +39,8 @@ export async function startMesh(): Promise<Mesh> {
   };
 }
 
-/** A wire to an address, which can be cut. */
-export async function startWire(to: string): Promise<{ address: string; cut(): void; stop(): void }> {
+/** A wire to an address, which can be cut; or frozen: those who are connected hear nothing more, not even that. */
+export async function startWire(to: string): Promise<{ address: string; cut(): void; freeze(): void; stop(): void }> {
   const [host, port] = to.split(":");
   const open = new Set<Socket>();
   const server = createServer((near) => {
@@ -62,6 +62,7 @@ export async function startWire(to: string): Promise<{ address: string; cut(): v
   return {
     address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
     cut,
+    freeze: () => open.forEach((s) => s.unpipe().pause()),
     stop: () => {
       cut();
       server.close();
