@@ -17,14 +17,9 @@ import (
 func TestMessagesThatFanOutKeepLittle(t *testing.T) {
 	const n = 10000
 	c := newCrowd(t, nil)
-	for i := range n {
+	c.joinAll(t, n, func(i int) {
 		c.JoinGroup(exchange.Conn{Slot: 1}, uint32(i), &exchange.GroupJoin{Group: fmt.Sprint(i), Filter: "t/hot", Window: 10})
-	}
-	for range n {
-		if err := <-c.joined; err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -142,12 +142,21 @@ func (c *crowd) ask(from, to int) {
 
 // fill has n groups made.
 func (c *crowd) fill(b testing.TB, n int) {
-	for i := 0; i < n; i += 1000 {
-		c.ask(i, min(i+1000, n))
-		for range min(1000, n-i) {
-			if err := <-c.joined; err != nil {
-				b.Fatal(err)
-			}
+	c.joinAll(b, n, func(i int) { c.ask(i, i+1) })
+}
+
+// joinAll asks n times to join a group. Only so many wait at a time: what waits for long is refused.
+func (c *crowd) joinAll(b testing.TB, n int, ask func(i int)) {
+	const atATime = 1000
+	for asked := range n + atATime {
+		if asked < n {
+			ask(asked)
+		}
+		if asked < atATime {
+			continue
+		}
+		if err := <-c.joined; err != nil {
+			b.Fatal(err)
 		}
 	}
 }
