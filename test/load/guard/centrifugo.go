@@ -11,13 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/coder/websocket"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
-	"github.com/pushmesh/pushmesh/test/load/procfs"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/try"
 )
@@ -186,12 +184,6 @@ func (c *centrifugo) Publish(n int) error {
 }
 
 // idle is its memory for each connection that is idle in the channel.
-func (c *centrifugo) idle(ctx context.Context) (_ float64, err error) {
-	defer try.Catch(&err)
-	before := try.Get(procfs.RSS(c.PID()))
-	clients := try.Get(c.gather(ctx, tlsIdle))
-	defer clients.close()
-	time.Sleep(tlsHold)
-	after, err := procfs.RSS(c.PID())
-	return float64(after-before) / tlsIdle, err
+func (c *centrifugo) idle(ctx context.Context) (float64, error) {
+	return growth(c.PID(), func(n int) (*crowd, error) { return c.gather(ctx, n) })
 }

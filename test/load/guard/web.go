@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/pushmesh/pushmesh/test/load/local"
@@ -19,17 +21,25 @@ import (
 const (
 	webConnects    = 4000
 	webSubscribers = 1000
-	webSize        = 128 // bytes of payload
+	// webIdle connections are what a server's memory grows by, once webFirst have brought into
+	// memory what it has once: its code, and the room of its garbage collector.
+	webFirst, webIdle = 2000, 15000
+	webSize           = 128 // bytes of payload
 )
 
 // NewWebSocket is the suite of what WebSocket costs an edge, beside native connections in the same
 // run.
 func NewWebSocket(r *suite.Run) *suite.Suite {
 	b := &bench{Run: r}
+	from := ""
 	return &suite.Suite{
 		Rounds: 5, Timeout: 9*time.Minute + 30*time.Second,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&from, "from", "", "the pushmesh binary of a release that knew no WebSocket; \"\": nothing is measured beside it")
+		},
 		Parts: func() []suite.Part {
 			return []suite.Part{
+				{Name: "before", Run: func(ctx context.Context) error { return b.webBefore(ctx, from) }},
 				{Name: "connect", Run: b.webConnect},
 				{Name: "idle", Run: b.webIdle},
 				{Name: "deliver", Run: func(ctx context.Context) error { return b.webDeliver(ctx, false) }},
@@ -86,7 +96,7 @@ func (b *bench) webIdle(ctx context.Context) (err error) {
 			name = "WebSocket over TLS: RSS per idle connection, by native TLS"
 		}
 		web, native := each[fmt.Sprint("WebSocket", secure)], each[fmt.Sprint("native", secure)]
-		b.Add(table.AtMost(name, web/native, "×", goal, fmt.Sprintf("%.0f B, native %.0f, %d connections, one subscription each", web, native, tlsIdle)))
+		b.Add(table.AtMost(name, web/native, "×", goal, fmt.Sprintf("%.0f B, native %.0f, %d connections more, one subscription each", web, native, webIdle)))
 	}
 	peer := try.Get(b.startCentrifugo(ctx))
 	if peer == nil {
@@ -95,7 +105,7 @@ func (b *bench) webIdle(ctx context.Context) (err error) {
 	defer local.Stop(peer.Process)
 	theirs, err := peer.idle(ctx)
 	web := each[fmt.Sprint("WebSocket", false)]
-	b.Add(table.Figure("Centrifugo: RSS per idle connection, by WebSocket here", theirs/web, "×", fmt.Sprintf("%.0f B, here %.0f, %d connections, one subscription each", theirs, web, tlsIdle)))
+	b.Add(table.Figure("Centrifugo: RSS per idle connection, by WebSocket here", theirs/web, "×", fmt.Sprintf("%.0f B, here %.0f, %d connections more, one subscription each", theirs, web, webIdle)))
 	return err
 }
 
@@ -107,12 +117,59 @@ func (b *bench) idleOf(ctx context.Context, open dialer, secure bool) (_ float64
 	if !secure {
 		cfg = nil
 	}
-	before := try.Get(procfs.RSS(e.pid))
-	c := try.Get(gather(tlsIdle, func() (net.Conn, error) { return open(ctx, e.Edges[0].Addr, cfg) }, "bench/idle"))
-	defer c.close()
-	time.Sleep(tlsHold)
-	after, err := procfs.RSS(e.pid)
-	return float64(after-before) / tlsIdle, err
+	return growth(e.pid, func(n int) (*crowd, error) {
+		return gather(n, func() (net.Conn, error) { return open(ctx, e.Edges[0].Addr, cfg) }, "bench/idle")
+	})
+}
+
+// growth is a server's memory for each connection that is idle.
+func growth(pid int, gather func(n int) (*crowd, error)) (_ float64, err error) {
+	defer try.Catch(&err)
+	var rss [2]int64
+	for i, n := range []int{webFirst, webIdle} {
+		c := try.Get(gather(n))
+		defer c.close()
+		time.Sleep(tlsHold)
+		rss[i] = try.Get(procfs.RSS(pid))
+	}
+	return float64(rss[1]-rss[0]) / webIdle, nil
+}
+
+// webBefore has native subscribers of an edge of before get what those of an edge of now get, in
+// turns.
+func (b *bench) webBefore(ctx context.Context, from string) (err error) {
+	defer try.Catch(&err)
+	if from == "" {
+		return nil
+	}
+	programs := b.Programs
+	programs.EdgesFrom = from
+	m := try.Get(b.Dir.StartMesh(ctx, programs, 2))
+	defer m.Stop()
+	try.Do(replace(ctx, m.Edges[1], filepath.Join(b.Programs.Bin, "edge"), true))
+	var crowds [2]*crowd
+	var sources [2]source
+	for i, e := range m.Edges {
+		topic := fmt.Sprint("bench/edge", i)
+		c := try.Get(gather(webSubscribers, func() (net.Conn, error) { return dial(ctx, e.Addr, nil) }, topic))
+		defer c.close()
+		src := try.Get(publisher.New(ctx, m.Router.Addr, topic, webSize))
+		defer func() { err = errors.Join(err, src.Close()) }()
+		crowds[i], sources[i] = c, src
+	}
+	for _, window := range []int{1, 64} {
+		var cost [2][]float64
+		for round := range b.Rounds * 2 {
+			for turn := range m.Edges {
+				i := (turn + round) % 2 // neither is always first
+				cost[i] = append(cost[i], try.Get(b.pump(ctx, m.Edges[i].PID(), crowds[i], sources[i], window)))
+			}
+		}
+		ratios := table.Ratios(cost[1], cost[0])
+		b.Add(table.AtMost(fmt.Sprintf("native: CPU per delivery by a release without WebSocket, %d subscribers, %d B, window %d", webSubscribers, webSize, window), table.Median(ratios), "×", 1.02,
+			fmt.Sprintf("%.3f µs, before %.3f, ratios %.2f", table.Median(cost[1]), table.Median(cost[0]), ratios)))
+	}
+	return nil
 }
 
 // webDeliver has as many WebSockets as native subscribers get the same, in turns.
