@@ -9,9 +9,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/backend"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -47,7 +48,7 @@ func movesOn(t *testing.T, signal syscall.Signal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(producer) })
 	publish := func(from, to int) {
 		t.Helper()
 		for i := from; i <= to; i++ {

@@ -11,9 +11,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/backend"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -91,7 +92,7 @@ func TestABackendsEdgeIsKilled(t *testing.T) {
 	}
 	t.Logf("%d moves", moves)
 	publishing.Wait()
-	if err := producer.Close(); err != nil {
+	if err := closing.Close(producer); err != nil {
 		t.Error(err)
 	}
 	select {
@@ -118,8 +119,8 @@ func newReader(t *testing.T, routers []string, topic string) *reader {
 	t.Helper()
 	r := &reader{done: make(chan struct{})}
 	first := make(chan string, 1)
-	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
-		Addrs: routers, Dial: pushmesh.ThroughRouter(), MaxBackoff: time.Second,
+	s, err := pushmesh.NewBackend(pushmesh.SubscriberConfig{
+		Addrs: routers, MaxBackoff: time.Second,
 		OnConnect: func(c pushmesh.Connection) {
 			select {
 			case first <- c.Edge:
@@ -130,7 +131,7 @@ func newReader(t *testing.T, routers []string, topic string) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { _ = closing.Close(s) })
 	high := 0
 	handle := func(_ context.Context, d *pushmesh.Delivery) error {
 		if high++; string(d.Payload) != strconv.Itoa(high) && r.bad == "" {

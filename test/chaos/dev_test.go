@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -80,7 +81,7 @@ func TestAKilledDevKeepsWhatWaitsForASession(t *testing.T) {
 		}
 		return s
 	}
-	if err := subscribe().Close(); err != nil {
+	if err := closing.Close(subscribe()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -88,7 +89,7 @@ func TestAKilledDevKeepsWhatWaitsForASession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = producer.Close() }()
+	defer func() { _ = closing.Close(producer) }()
 	publish := func(from, to int) {
 		for n := from; n < to; n++ {
 			if err := producer.PublishAsync(t.Context(), pushmesh.Message{Topic: fmt.Sprint("orders/", n%topics), Payload: []byte(strconv.Itoa(n))},
@@ -114,7 +115,7 @@ func TestAKilledDevKeepsWhatWaitsForASession(t *testing.T) {
 	again()
 	publish(waiting, waiting+live) // while it starts
 	s := subscribe()
-	defer func() { _ = s.Close() }()
+	defer func() { _ = closing.Close(s) }()
 	procmesh.Await(t, "some have arrived", func() bool { return got.total() >= waiting/10 })
 	again()
 	if err := producer.Flush(t.Context()); err != nil {

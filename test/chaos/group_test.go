@@ -16,9 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -56,7 +57,7 @@ func muster(t *testing.T, m *procmesh.Mesh, topic, key string) *crew {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
+		t.Cleanup(func() { _ = closing.Close(s) })
 		opts := []pushmesh.Option{pushmesh.WithGroup("crew"), pushmesh.WithGroupKey(key), pushmesh.WithAck(), pushmesh.WithWindow(16)}
 		sub, err := s.Start(topic, func(ctx context.Context, d *pushmesh.Delivery) error { return c.handle(ctx, edge, d) }, opts...)
 		if err != nil {

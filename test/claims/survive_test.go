@@ -10,10 +10,12 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/claim"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -23,15 +25,15 @@ type contest struct {
 	t        *testing.T
 	resource string
 	api      pushmeshv1.ClaimServiceClient
-	claims   []*pushmesh.Claim // in the order in which they came
-	want     []string          // their places
+	claims   []*claim.Place // in the order in which they came
+	want     []string       // their places
 }
 
 // place as List says it: an owner, and its token.
 func place(owner string, token uint64) string { return fmt.Sprintf("%s token %d", owner, token) }
 
-// claim has some subscribers claim a resource, one after the other.
-func claim(t *testing.T, m *procmesh.Mesh, api pushmeshv1.ClaimServiceClient, resource string, n int) *contest {
+// contend has some subscribers claim a resource, one after the other.
+func contend(t *testing.T, m *procmesh.Mesh, api pushmeshv1.ClaimServiceClient, resource string, n int) *contest {
 	t.Helper()
 	c := &contest{t: t, resource: resource, api: api}
 	for i := range n {
@@ -39,9 +41,9 @@ func claim(t *testing.T, m *procmesh.Mesh, api pushmeshv1.ClaimServiceClient, re
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = sub.Close() })
+		t.Cleanup(func() { _ = closing.Close(sub) })
 		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
-		cl, err := sub.Claim(ctx, resource)
+		cl, err := claim.Join(ctx, sub, resource)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +102,7 @@ func TestHoldAndLineSurviveWhatDies(t *testing.T) {
 	})
 	var all []*contest
 	for i := range 4 { // of both stores, nearly always
-		all = append(all, claim(t, m, apis[0], fmt.Sprintf("job/%d", i), 4))
+		all = append(all, contend(t, m, apis[0], fmt.Sprintf("job/%d", i), 4))
 	}
 	kill := func(p *procmesh.Process) func() error {
 		return func() error { p.Kill(); return p.Start() }

@@ -23,7 +23,7 @@ func trimmed(text string) string {
 // What docs/api.md shows of Go runs as a part of the SDK's examples, and examples that pages name
 // exist.
 func TestPagesShowExamplesThatRun(t *testing.T) {
-	examples := read(t, root+"/client/example_test.go")
+	examples := read(t, root+"/client/pushmesh/example_test.go")
 	lines := trimmed(examples)
 	blocks := goBlock.FindAllStringSubmatch(read(t, root+"/docs/api.md"), -1)
 	if len(blocks) < 3 {

@@ -12,11 +12,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/claim"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -178,7 +180,7 @@ func TestClaimsOutliveTheirEdge(t *testing.T) {
 	t.Cleanup(func() { _ = router.Close() })
 	seats(t, router, m.EdgeAddrs, &pushmeshv1.ClaimPolicy{Grace: durationpb.New(patient), Ttl: durationpb.New(patient), MaxTtl: durationpb.New(patient)})
 	type party struct {
-		*pushmesh.Claim
+		*claim.Place
 		sub  *pushmesh.Subscriber
 		edge atomic.Pointer[string]
 	}
@@ -191,10 +193,10 @@ func TestClaimsOutliveTheirEdge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = p.sub.Close() })
+		t.Cleanup(func() { _ = closing.Close(p.sub) })
 		ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 		defer cancel()
-		if p.Claim, err = p.sub.Claim(ctx, "seat/1"); err != nil {
+		if p.Place, err = claim.Join(ctx, p.sub, "seat/1"); err != nil {
 			t.Fatal(err)
 		}
 		return p

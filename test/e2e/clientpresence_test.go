@@ -15,9 +15,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/presence"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/link"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -421,19 +423,19 @@ func TestPresenceOverTheSDK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
+		t.Cleanup(func() { _ = closing.Close(s) })
 		return s
 	}
 	ann, eve := sub("ann"), sub("eve")
 	if _, err := ann.Subscribe(t.Context(), "crew/1", func(context.Context, *pushmesh.Delivery) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := ann.SetState(t.Context(), "crew/1", []byte("typing")); err != nil {
+	if err := presence.SetState(t.Context(), ann, "crew/1", []byte("typing")); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	joins, leaves := map[string]int{}, map[string]int{}
-	w, err := eve.WatchPresence(t.Context(), "crew/1", func(c pushmesh.PresenceChange) {
+	w, err := presence.Watch(t.Context(), eve, "crew/1", func(c presence.Change) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, one := range c.Joined {
@@ -461,11 +463,11 @@ func TestPresenceOverTheSDK(t *testing.T) {
 	way.Set("", link.Fault{})
 	procmesh.Await(t, "both are back", func() bool { return eve.Stats().Connects > 1 && ann.Stats().Connects > 1 })
 	seen("client:ann typing")
-	if err := ann.SetState(t.Context(), "crew/1", nil); err != nil {
+	if err := presence.SetState(t.Context(), ann, "crew/1", nil); err != nil {
 		t.Fatal(err)
 	}
 	seen("client:ann ")
-	if err := ann.Close(); err != nil {
+	if err := closing.Close(ann); err != nil {
 		t.Fatal(err)
 	}
 	seen("")
@@ -475,7 +477,7 @@ func TestPresenceOverTheSDK(t *testing.T) {
 	}
 	mu.Unlock()
 	w.Stop()
-	if _, err := eve.WatchPresence(t.Context(), "room/1", func(pushmesh.PresenceChange) {}); pushmesh.CodeOf(err) != wirev1.Code_CODE_FORBIDDEN {
+	if _, err := presence.Watch(t.Context(), eve, "room/1", func(presence.Change) {}); pushmesh.CodeOf(err) != pushmesh.CodeForbidden {
 		t.Errorf("a namespace that shows nothing: %v", err)
 	}
 }

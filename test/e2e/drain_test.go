@@ -14,8 +14,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -38,7 +39,7 @@ func newGuest(t *testing.T, addr, topic string, n int) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sub.Close() })
+	t.Cleanup(func() { _ = closing.Close(sub) })
 	handle := func(_ context.Context, d *pushmesh.Delivery) error {
 		got := binary.BigEndian.Uint64(d.Payload)
 		if next := g.next.Load() + 1; got == next {
@@ -64,7 +65,7 @@ func publishing(t *testing.T, addrs []string, topic string) (stop func() (publis
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(producer) })
 	ctx, cancel := context.WithCancel(t.Context())
 	said := make(chan uint64, 1)
 	go func() {

@@ -15,13 +15,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/backend"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -219,7 +220,7 @@ func TestKeysAreRotatedUnderConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = producer.Close() }()
+	defer func() { _ = closing.Close(producer) }()
 	if _, err := producer.Publish(t.Context(), pushmesh.Message{Topic: "room/1", Payload: []byte("still here")}); err != nil {
 		t.Fatal(err)
 	}
@@ -249,14 +250,14 @@ func TestASubscriberWithTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sub.Close() }()
+	defer func() { _ = closing.Close(sub) }()
 	if _, err := sub.Subscribe(t.Context(), "jobs/a", func(_ context.Context, d *pushmesh.Delivery) error {
 		got <- string(d.Payload)
 		return nil
 	}, pushmesh.WithAck()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sub.Subscribe(t.Context(), "other/a", func(context.Context, *pushmesh.Delivery) error { return nil }); pushmesh.CodeOf(err) != wirev1.Code_CODE_FORBIDDEN {
+	if _, err := sub.Subscribe(t.Context(), "other/a", func(context.Context, *pushmesh.Delivery) error { return nil }); pushmesh.CodeOf(err) != pushmesh.CodeForbidden {
 		t.Errorf("what is not granted: %v", err)
 	}
 	for i, deadline := 0, time.Now().Add(patient); tokens.Load() < 3; i++ {
@@ -274,13 +275,13 @@ func TestASubscriberWithTokens(t *testing.T) {
 	}
 	select {
 	case <-refused.Done():
-		if pushmesh.CodeOf(refused.Err()) != wirev1.Code_CODE_UNAUTHENTICATED {
+		if pushmesh.CodeOf(refused.Err()) != pushmesh.CodeUnauthenticated {
 			t.Errorf("a forged token ended with %v", refused.Err())
 		}
 	case <-time.After(patient):
 		t.Error("a forged token is shown again and again")
 	}
-	if err := refused.Close(); err != nil && !errors.Is(err, context.Canceled) && pushmesh.CodeOf(err) != wirev1.Code_CODE_UNAUTHENTICATED {
+	if err := closing.Close(refused); err != nil && !errors.Is(err, context.Canceled) && pushmesh.CodeOf(err) != pushmesh.CodeUnauthenticated {
 		t.Error(err)
 	}
 }

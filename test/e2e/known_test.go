@@ -18,12 +18,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -48,7 +49,7 @@ func read(t *testing.T, addrs []string, name, topic string) *reader {
 		t.Fatal(err)
 	}
 	r.sub = sub
-	t.Cleanup(func() { _ = sub.Close() })
+	t.Cleanup(func() { _ = closing.Close(sub) })
 	ctx, cancel := context.WithTimeout(t.Context(), wireclient.Patience)
 	defer cancel()
 	if _, err := sub.Subscribe(ctx, topic, r.note, pushmesh.WithAck(), pushmesh.FromSession()); err != nil {
@@ -107,11 +108,11 @@ type producer struct {
 
 func newProducer(t *testing.T, addrs []string) *producer {
 	t.Helper()
-	sdk, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: addrs, MaxBackoff: 200 * time.Millisecond, CloseTimeout: wireclient.Patience})
+	sdk, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: addrs, MaxBackoff: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sdk.Close() })
+	t.Cleanup(func() { _ = closing.Within(sdk, wireclient.Patience) })
 	return &producer{t: t, sdk: sdk}
 }
 
@@ -159,7 +160,7 @@ func TestABacklogOutlivesTheNamespacesThatNobodyKnowsYet(t *testing.T) {
 	ns := own(t)
 	m.Namespace(t, ns, &pushmeshv1.Policy{Durable: true})
 	topic := ns + "/1"
-	if err := read(t, m.EdgeAddrs, "s", topic).sub.Close(); err != nil {
+	if err := closing.Close(read(t, m.EdgeAddrs, "s", topic).sub); err != nil {
 		t.Fatal(err)
 	}
 	p := newProducer(t, m.RouterAddrs)

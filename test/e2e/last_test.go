@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -183,7 +184,7 @@ func TestProgramsKnowWhatIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = s.Close() })
+			t.Cleanup(func() { _ = closing.Close(s) })
 			v := &view{values: map[string]string{}, seqs: map[string]uint64{}}
 			subscribed := make(chan error, 1)
 			go func() { // beside what is published

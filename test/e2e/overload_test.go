@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
@@ -22,7 +23,7 @@ func TestRefusedByPriorityAndStillInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := p.Close(); err != nil {
+		if err := closing.Close(p); err != nil {
 			t.Error(err)
 		}
 	}()

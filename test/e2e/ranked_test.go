@@ -14,9 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -110,7 +111,7 @@ func TestRankedDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = painter.Close() })
+	t.Cleanup(func() { _ = closing.Close(painter) })
 	painted := make(chan string, 100)
 	if _, err := painter.Subscribe(t.Context(), "news/all", func(_ context.Context, d *pushmesh.Delivery) error {
 		painted <- showRanked(d.Payload, d.Score, d.Unranked)
@@ -180,7 +181,7 @@ func TestASessionsBacklogIsRanked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sdk.Close() })
+	t.Cleanup(func() { _ = closing.Close(sdk) })
 	took := make(chan string, 10)
 	if _, err := sdk.Subscribe(t.Context(), "jobs/1", func(_ context.Context, d *pushmesh.Delivery) error {
 		took <- fmt.Sprint(d.Seq, " ", showRanked(d.Payload, d.Score, d.Unranked))

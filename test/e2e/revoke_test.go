@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/identity/token/tokentest"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
@@ -273,10 +274,10 @@ func TestAUserComesBackWithANewToken(t *testing.T) {
 		}
 		select {
 		case <-sub.Done():
-			if pushmesh.CodeOf(sub.Err()) != wirev1.Code_CODE_UNAUTHENTICATED {
+			if pushmesh.CodeOf(sub.Err()) != pushmesh.CodeUnauthenticated {
 				t.Errorf("it ends with %v", sub.Err())
 			}
-			_ = sub.Close()
+			_ = closing.Close(sub)
 		case <-time.After(patient):
 			t.Fatal("a revoked client goes on")
 		}
@@ -291,7 +292,7 @@ func TestAUserComesBackWithANewToken(t *testing.T) {
 			t.Fatalf("round %d: nothing came", i)
 		}
 	}
-	_ = sub.Close()
+	_ = closing.Close(sub)
 }
 
 // Wrong requests are refused, with what is wrong with them.

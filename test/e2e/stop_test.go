@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -36,7 +37,7 @@ func watch(t *testing.T, addrs []string, topic string) *watcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sub.Close() })
+	t.Cleanup(func() { _ = closing.Close(sub) })
 	handle := func(_ context.Context, d *pushmesh.Delivery) error {
 		if got := binary.BigEndian.Uint64(d.Payload); got != w.next.Add(1) {
 			w.bad.Store(got)
@@ -71,7 +72,7 @@ func TestPlannedStopsLoseNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(producer) })
 	var published, failed atomic.Uint64
 	stop := make(chan struct{})
 	ended := make(chan struct{})

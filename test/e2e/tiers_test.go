@@ -17,13 +17,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/bus"
 	"github.com/pushmesh/pushmesh/internal/meshid/meshidtest"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/internal/tierauth"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -35,11 +36,11 @@ func TestBackendsStreamsCrossWithTLS(t *testing.T) {
 	m := procmesh.Start(t, procmesh.Options{Edges: 2, TLS: true})
 	consume := func() (*pushmesh.Subscriber, chan string, error) {
 		t.Helper()
-		sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.RouterAddrs, Dial: pushmesh.ThroughRouter()})
+		sub, err := pushmesh.NewBackend(pushmesh.SubscriberConfig{Addrs: m.RouterAddrs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = sub.Close() })
+		t.Cleanup(func() { _ = closing.Close(sub) })
 		got := make(chan string, 10)
 		ctx, cancel := context.WithTimeout(t.Context(), patient)
 		defer cancel()
@@ -70,7 +71,7 @@ func TestBackendsStreamsCrossWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(producer) })
 	if _, err := producer.Publish(t.Context(), pushmesh.Message{Topic: "orders/1", Payload: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestAMeshOfCertificatesLosesNothingWhileTheyChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(producer) })
 	var published, failed atomic.Uint64
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -14,10 +14,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
 	"github.com/pushmesh/pushmesh/internal/testca"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
@@ -48,15 +49,15 @@ func TestABackendWithTLS(t *testing.T) {
 		return []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}))}
 	}
 	got := make(chan *pushmesh.Delivery, 100)
-	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: m.RouterAddrs, Dial: pushmesh.ThroughRouter(backend("consumer")...), OnDisconnect: func(err error) {
+	sub, err := pushmesh.NewBackend(pushmesh.SubscriberConfig{Addrs: m.RouterAddrs, OnDisconnect: func(err error) {
 		if err != nil {
 			t.Error(err)
 		}
-	}})
+	}}, backend("consumer")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sub.Close() }()
+	defer func() { _ = closing.Close(sub) }()
 	if _, err := sub.Subscribe(t.Context(), "jobs/a", func(_ context.Context, d *pushmesh.Delivery) error {
 		got <- d
 		return nil
@@ -67,7 +68,7 @@ func TestABackendWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = producer.Close() }()
+	defer func() { _ = closing.Close(producer) }()
 	served := func() (serial string) {
 		conn, err := tls.Dial("tcp", m.RouterAddrs[0], &tls.Config{RootCAs: ca.Pool(), NextProtos: []string{"h2"}})
 		if err != nil {

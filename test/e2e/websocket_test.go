@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 )
 
@@ -32,14 +33,14 @@ func TestTheSDKByWebSocket(t *testing.T) {
 	}
 	s := subscribe()
 	for i := range 20 {
-		if _, err := s.Publish(t.Context(), pushmesh.Message{Topic: "room/1", Payload: fmt.Appendf(nil, "%d", i)}); err != nil {
+		if _, err := s.Publish(t.Context(), pushmesh.ClientMessage{Topic: "room/1", Payload: fmt.Appendf(nil, "%d", i)}); err != nil {
 			t.Fatal(err)
 		}
 		if p := <-got; p != fmt.Sprint(i) {
 			t.Fatalf("got %q as message %d", p, i)
 		}
 	}
-	if err := s.Close(); err != nil {
+	if err := closing.Close(s); err != nil {
 		t.Fatal(err)
 	}
 	m.Publish(t, "room/1", "while it was away")
@@ -47,7 +48,7 @@ func TestTheSDKByWebSocket(t *testing.T) {
 	if p := <-got; p != "while it was away" {
 		t.Errorf("got %q", p)
 	}
-	if err := s.Close(); err != nil {
+	if err := closing.Close(s); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,9 +8,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/wireclient"
 )
@@ -134,12 +135,12 @@ func TestTheSDKFilters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(func() { _ = closing.Close(p) })
 	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{m.EdgeAddr()}, ClientID: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { _ = closing.Close(s) })
 	all, some := make(chan uint64, 100), make(chan uint64, 100)
 	subscribe := func(to chan uint64, opts ...pushmesh.Option) {
 		t.Helper()

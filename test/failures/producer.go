@@ -13,9 +13,10 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 )
 
 // Pace of one producer: a durable message every so often, an ephemeral one half as often.
@@ -96,7 +97,7 @@ func (p *producer) where() string {
 // stream publishes with the SDK.
 func (p *producer) stream(ctx context.Context, routers []string) {
 	sdk, err := pushmesh.NewProducer(pushmesh.ProducerConfig{
-		Addrs: routers, MaxBackoff: 500 * time.Millisecond, CloseTimeout: closeWithin, Buffer: 1 << 16,
+		Addrs: routers, MaxBackoff: 500 * time.Millisecond, Buffer: 1 << 16,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(p.routes.dial)},
 	})
 	if err != nil {
@@ -108,7 +109,7 @@ func (p *producer) stream(ctx context.Context, routers []string) {
 			p.answered(o, r.Epoch, r.Seq, r.Duplicate, err)
 		})
 	})
-	p.ended <- sdk.Close()
+	p.ended <- closing.Within(sdk, closeWithin)
 }
 
 // each offers one message after the other until ctx ends.

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -61,7 +62,7 @@ func (w *world) listen(t *testing.T) {
 	var sessions []*pushmesh.Subscriber
 	w.leave = sync.OnceFunc(func() {
 		for _, s := range sessions {
-			_ = s.Close()
+			_ = closing.Close(s)
 		}
 		cancel()
 		running.Wait()

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 // The page's commands are found, all of them, in their order.
@@ -83,7 +82,7 @@ func TestTheCrowdNotices(t *testing.T) {
 		t.Error("what is missing is not noticed")
 	}
 	c := &crowd{kills: map[string][]time.Time{}}
-	c.ended("ann", &pushmesh.Error{Code: wirev1.Code_CODE_DRAINING})
+	c.ended("ann", &pushmesh.Error{Code: pushmesh.CodeDraining})
 	if c.away != 1 || len(c.faults) != 0 {
 		t.Errorf("GoAway: %d, and %v", c.away, c.faults)
 	}

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/promise"
 )
 
@@ -119,7 +119,7 @@ func (c *crowd) fault(err error) {
 // ended is told how a connection ended: an edge that stops as planned says GoAway.
 func (c *crowd) ended(name string, err error) {
 	c.mu.Lock()
-	planned, killed := pushmesh.CodeOf(err) == wirev1.Code_CODE_DRAINING, len(c.kills) > 0
+	planned, killed := pushmesh.CodeOf(err) == pushmesh.CodeDraining, len(c.kills) > 0
 	if planned {
 		c.away++
 	}
@@ -148,7 +148,7 @@ func (c *crowd) publish(ctx context.Context, router string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
+	defer func() { err = errors.Join(err, closing.Close(p)) }()
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -247,7 +247,7 @@ func (c *crowd) judge(ctx context.Context) error {
 		return fmt.Errorf("promises are broken: %v", verdict.Breaches)
 	}
 	for _, m := range c.all {
-		if err := m.sub.Close(); err != nil {
+		if err := closing.Close(m.sub); err != nil {
 			return err
 		}
 	}

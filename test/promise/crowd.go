@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 )
 
 // Crowd is many topics, of which each is published to now and then: enough that shards take a while
@@ -47,7 +48,7 @@ const (
 // Seed publishes to every topic once, as fast as it is answered.
 func (c *Crowd) Seed(ctx context.Context) error {
 	for range crowdProducers {
-		p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Routers, MaxBackoff: 500 * time.Millisecond, CloseTimeout: settleWithin})
+		p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Routers, MaxBackoff: 500 * time.Millisecond})
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (c *Crowd) End(ctx context.Context) (breaches []string, answered int, err e
 		c.failed = c.publish(ctx, c.Topics, 0, func(i int) int { return i })
 	}
 	for _, p := range c.producers {
-		c.failed = errors.Join(c.failed, p.Close())
+		c.failed = errors.Join(c.failed, closing.Within(p, settleWithin))
 	}
 	return c.breaches, len(c.seen), c.failed
 }

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/closing"
 )
 
 // offers is what publishers write down. Its order is that of each topic's publisher.
@@ -58,7 +59,7 @@ func (o *offers) list() (all []Published) {
 // publishStream offers rate messages a second to its topics over the SDK's exactly-once producer,
 // until ctx ends; then it waits for what is unanswered.
 func publishStream(ctx context.Context, o *offers, routers, topics []string, rate int, r *rand.Rand) error {
-	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: routers, MaxBackoff: 500 * time.Millisecond, CloseTimeout: settleWithin})
+	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: routers, MaxBackoff: 500 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func publishStream(ctx context.Context, o *offers, routers, topics []string, rat
 		case <-ctx.Done():
 		}
 	}
-	return producer.Close()
+	return closing.Within(producer, settleWithin)
 }
 
 // publishUnary offers one message after the other by plain calls, each repeated with its dedupe

@@ -96,7 +96,7 @@ func (r *row) alive(c *conn, s *seen, sent func()) error {
 	if err := c.until(s, "an answer afterwards", func() bool { return len(s.answers) > n }); err != nil {
 		return err
 	}
-	if _, err := c.Write(closing(statusNormal, "done")); err != nil {
+	if _, err := c.Write(closeFrame(statusNormal, "done")); err != nil {
 		return err
 	}
 	if err := c.end(s); err != nil {

@@ -67,8 +67,8 @@ func frame(first byte, payload []byte) []byte {
 	return b
 }
 
-// closing is a Close frame.
-func closing(status uint16, reason string) []byte {
+// closeFrame is a Close frame.
+func closeFrame(status uint16, reason string) []byte {
 	return frame(fin|opClose, append(binary.BigEndian.AppendUint16(nil, status), reason...))
 }
 

@@ -21,12 +21,13 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/identity/hook"
 	"github.com/pushmesh/pushmesh/internal/ports"
 	"github.com/pushmesh/pushmesh/internal/testca"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -123,7 +124,7 @@ func startProxies(t *testing.T, timeout time.Duration) (p *proxied, addrs map[st
 	if p.producer, err = pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: m.RouterAddrs}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.producer.Close() })
+	t.Cleanup(func() { _ = closing.Close(p.producer) })
 
 	folder := t.TempDir()
 	ca, err := testca.New()

@@ -229,7 +229,7 @@ func (c carrier) fragmentation() []row {
 
 // Series 7 but for the codes: what comes behind Close counts for nothing.
 func (c carrier) closes() []row {
-	op, whole, bye := c.op(), frame(fin|c.op(), c.ask(1, 0)), closing(statusNormal, "Hello World!")
+	op, whole, bye := c.op(), frame(fin|c.op(), c.ask(1, 0)), closeFrame(statusNormal, "Hello World!")
 	behind := frame(fin|op, c.ask(2, 0))
 	p := c.ask(1, 0)
 	big := row{id: "7.1.6", answers: 2, status: statusNormal}
@@ -244,24 +244,24 @@ func (c carrier) closes() []row {
 		{id: "7.1 and 1 MiB behind", parts: [][]byte{bye, frame(fin|op, c.ask(2, 1<<20))}, status: statusNormal},
 		{id: "7.3.1", parts: [][]byte{frame(fin|opClose, nil)}, status: statusNone},
 		{id: "7.3.2", parts: [][]byte{frame(fin|opClose, []byte("a"))}, status: statusProtocol},
-		{id: "7.3.3", parts: [][]byte{closing(statusNormal, "")}, status: statusNormal},
+		{id: "7.3.3", parts: [][]byte{closeFrame(statusNormal, "")}, status: statusNormal},
 		{id: "7.3.4", parts: [][]byte{bye}, status: statusNormal},
-		{id: "7.3.5", parts: [][]byte{closing(statusNormal, string(bytes.Repeat([]byte("*"), 123)))}, status: statusNormal},
-		{id: "7.3.6", parts: [][]byte{closing(statusNormal, string(bytes.Repeat([]byte("*"), 124)))}, status: statusProtocol},
-		{id: "7.5.1", parts: [][]byte{closing(statusNormal, "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited")}, status: statusBadData},
+		{id: "7.3.5", parts: [][]byte{closeFrame(statusNormal, string(bytes.Repeat([]byte("*"), 123)))}, status: statusNormal},
+		{id: "7.3.6", parts: [][]byte{closeFrame(statusNormal, string(bytes.Repeat([]byte("*"), 124)))}, status: statusProtocol},
+		{id: "7.5.1", parts: [][]byte{closeFrame(statusNormal, "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited")}, status: statusBadData},
 	}
 }
 
 // Series 7: codes of Close.
 func (c carrier) statuses() (all []row) {
 	for i, status := range []uint16{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999} {
-		all = append(all, numbered("7.7", i+1, row{parts: [][]byte{closing(status, "")}, status: status}))
+		all = append(all, numbered("7.7", i+1, row{parts: [][]byte{closeFrame(status, "")}, status: status}))
 	}
 	for i, status := range []uint16{0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999} {
-		all = append(all, numbered("7.9", i+1, row{parts: [][]byte{closing(status, "")}, status: statusProtocol}))
+		all = append(all, numbered("7.9", i+1, row{parts: [][]byte{closeFrame(status, "")}, status: statusProtocol}))
 	}
 	for i, status := range []uint16{5000, 65535} {
-		all = append(all, numbered("7.13", i+1, row{parts: [][]byte{closing(status, "")}, status: statusProtocol}))
+		all = append(all, numbered("7.13", i+1, row{parts: [][]byte{closeFrame(status, "")}, status: statusProtocol}))
 	}
 	return all
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 // ledger knows what was said of the messages of one topic.

@@ -18,7 +18,8 @@ import (
 	"strconv"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 )
 
 func main() {
@@ -47,12 +48,12 @@ func run(router, edge string, topics int, every, patience time.Duration, in io.R
 		if err != nil {
 			return err
 		}
-		defer func() { _ = sub.Close() }()
+		defer func() { _ = closing.Close(sub) }()
 		p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{router}})
 		if err != nil {
 			return err
 		}
-		defer func() { _ = p.Close() }()
+		defer func() { _ = closing.Close(p) }()
 		go l.publish(ctx, p, every, ended)
 	}
 	lines := bufio.NewScanner(in)

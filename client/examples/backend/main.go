@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() {
-	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7401"}, Dial: pushmesh.ThroughRouter()})
+	sub, err := pushmesh.NewBackend(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7401"}})
 	if err == nil {
 		err = work(sub)
 	}
@@ -23,7 +23,7 @@ func work(sub *pushmesh.Subscriber) error {
 		return nil // ACKs it; an error has it come again, perhaps to another backend
 	}, pushmesh.WithAck(), pushmesh.WithGroup("workers"))
 	if err != nil {
-		return errors.Join(err, sub.Close())
+		return errors.Join(err, sub.Close(context.Background()))
 	}
 	<-sub.Done()
 	return sub.Err()

@@ -7,19 +7,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/claim"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() {
 	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:7400"}, ClientID: "ann"})
 	if err == nil {
-		err = host(sub)
+		err = host(context.Background(), sub)
 	}
 	fmt.Println("ended:", err)
 }
 
-func host(sub *pushmesh.Subscriber) error {
-	seat, err := sub.Acquire(context.Background(), "room/42/host")
+func host(ctx context.Context, sub *pushmesh.Subscriber) error {
+	seat, err := claim.Acquire(ctx, sub, "room/42/host")
 	if err != nil {
 		return err
 	}
@@ -27,5 +28,5 @@ func host(sub *pushmesh.Subscriber) error {
 	case <-time.After(time.Minute): // the work, whose writes carry seat.Token()
 	case <-seat.Lost():
 	}
-	return seat.Release(context.Background())
+	return seat.Release(ctx)
 }

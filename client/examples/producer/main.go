@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() {
 	p, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{"127.0.0.1:7401"}})
 	if err == nil {
-		err = errors.Join(greet(p), p.Close())
+		err = errors.Join(greet(p), p.Close(context.Background()))
 	}
 	fmt.Println("ended:", err)
 }

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() {
@@ -24,7 +24,7 @@ func follow(sub *pushmesh.Subscriber) error {
 		return nil // ACKs it; an error has it come again
 	}, pushmesh.WithAck())
 	if err != nil {
-		return errors.Join(err, sub.Close())
+		return errors.Join(err, sub.Close(context.Background()))
 	}
 	<-sub.Done()
 	return sub.Err()

@@ -2,6 +2,8 @@
 package acks
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -37,7 +39,7 @@ func (p *Pending) Add(r *Run, seq uint64, through bool) bool {
 		return false
 	case through:
 		r.through = seq
-		r.singles = r.singles[:0]
+		r.singles = slices.DeleteFunc(r.singles, func(s uint64) bool { return s <= seq })
 	default:
 		r.singles = append(r.singles, seq)
 	}

@@ -62,3 +62,40 @@ func TestAckFramesSayWhatIsToBeACKed(t *testing.T) {
 		}
 	})
 }
+
+// Whatever was added is said once it is sent, in whichever order: "all up to" an early one takes
+// nothing of a later one that waits.
+func TestNothingThatWasAddedIsForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var pending Pending
+		r := &Run{Topic: "a"}
+		dealt := map[uint64]bool{}
+		for range rapid.IntRange(1, 30).Draw(t, "adds") {
+			seq := rapid.Uint64Range(1, 20).Draw(t, "seq")
+			dealt[seq] = true
+			through := true
+			for s := uint64(1); s <= seq; s++ {
+				through = through && dealt[s]
+			}
+			pending.Add(r, seq, through)
+		}
+		_, body, err := wire.Read(bytes.NewReader(pending.Append(nil)), nil, wire.MaxBody)
+		var a wirev1.Ack
+		if err != nil || proto.Unmarshal(body, &a) != nil {
+			t.Fatal(err)
+		}
+		for _, e := range a.GetEntries() {
+			for s := range dealt {
+				if s == e.GetSeq() || e.GetThrough() && s < e.GetSeq() {
+					delete(dealt, s)
+				}
+			}
+			for s := uint64(1); e.GetThrough() && s < e.GetSeq(); s++ {
+				delete(dealt, s)
+			}
+		}
+		if len(dealt) > 0 {
+			t.Fatalf("%v were not ACKed by %v", dealt, &a)
+		}
+	})
+}

@@ -41,6 +41,12 @@ func (c *Cursor) ForgetDone() {
 // Fresh reports whether nothing of the topic was had yet.
 func (c *Cursor) Fresh() bool { return c.High == 0 && c.Done.Empty() && c.Owed.Empty() }
 
+// Settled reports whether nothing up to seq is owed.
+func (c *Cursor) Settled(seq uint64) bool {
+	low := c.Owed.Min()
+	return low == 0 || low > seq
+}
+
 // Position to resume after.
 func (c *Cursor) Position() uint64 {
 	if low := c.Owed.Min(); low > 0 && low <= c.High {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/load/local"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
@@ -32,13 +32,13 @@ func (b *bench) consume(ctx context.Context) (err error) {
 		options     []pushmesh.Option
 	}{
 		{"ephemeral", "live/consume", nil},
-		{"durable, ACKed", "room/consume", []pushmesh.Option{pushmesh.WithAck()}},
+		{"durable, ACKed", "room/consume", []pushmesh.Option{pushmesh.WithAck(), pushmesh.WithWindow(consumeWindow)}},
 	} {
-		tcp, used, err := consumed(ctx, m, m.Edges[0].Addr, nil, kind.topic, kind.options...)
+		tcp, used, err := consumed(ctx, m, m.Edges[0].Addr, pushmesh.NewSubscriber, kind.topic, kind.options...)
 		if err != nil {
 			return fmt.Errorf("%s, TCP: %w", kind.name, err)
 		}
-		through, usedThrough, err := consumed(ctx, m, m.Router.Addr, pushmesh.ThroughRouter(), kind.topic, kind.options...)
+		through, usedThrough, err := consumed(ctx, m, m.Router.Addr, func(cfg pushmesh.SubscriberConfig) (*pushmesh.Subscriber, error) { return pushmesh.NewBackend(cfg) }, kind.topic, kind.options...)
 		if err != nil {
 			return fmt.Errorf("%s, through a router: %w", kind.name, err)
 		}
@@ -49,22 +49,22 @@ func (b *bench) consume(ctx context.Context) (err error) {
 }
 
 // consumed is how many messages a second come, and the CPU of the tiers for each.
-func consumed(ctx context.Context, m *local.Mesh, addr string, dial func(context.Context, string) (net.Conn, error), topic string, options ...pushmesh.Option) (rate float64, used string, err error) {
+func consumed(ctx context.Context, m *local.Mesh, addr string, made func(pushmesh.SubscriberConfig) (*pushmesh.Subscriber, error), topic string, options ...pushmesh.Option) (rate float64, used string, err error) {
 	defer try.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, consumeSpan+patience)
 	defer cancel()
 	room := make(chan struct{}, consumeWindow)
 	var came atomic.Int64
-	sub := try.Get(pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{addr}, Dial: dial}))
-	defer func() { err = errors.Join(err, sub.Close()) }()
+	sub := try.Get(made(pushmesh.SubscriberConfig{Addrs: []string{addr}}))
+	defer func() { err = errors.Join(err, closing.Close(sub)) }()
 	take := func(context.Context, *pushmesh.Delivery) error {
 		came.Add(1)
 		<-room
 		return nil
 	}
-	try.Get(sub.Subscribe(ctx, topic, take, append(options, pushmesh.WithWindow(consumeWindow))...))
+	try.Get(sub.Subscribe(ctx, topic, take, options...))
 	p := try.Get(pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{m.Router.Addr}}))
-	defer func() { err = errors.Join(err, p.Close()) }()
+	defer func() { err = errors.Join(err, closing.Close(p)) }()
 	var failed atomic.Pointer[error]
 	publish := func(span time.Duration) error {
 		body := make([]byte, payload)

@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
+	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/load/firehose"
 	"github.com/pushmesh/pushmesh/test/load/flow"
 	"github.com/pushmesh/pushmesh/test/load/publisher"
@@ -43,7 +44,7 @@ func hose(ctx context.Context, j *job, orders <-chan string, say func(any) error
 func sdk(ctx context.Context, j *job, orders <-chan string, say func(any) error) (err error) {
 	defer try.Catch(&err)
 	p := try.Get(pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: []string{j.Addr}, Buffer: j.Frames * len(j.Topics)}))
-	defer func() { _ = p.Close() }()
+	defer func() { _ = closing.Close(p) }()
 	try.Get(p.Publish(ctx, pushmesh.Message{Topic: "sdk/connected", Ephemeral: true}))
 	return publishing(orders, say, func() (tally, error) {
 		var published, failed atomic.Int64

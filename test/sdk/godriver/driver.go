@@ -13,7 +13,9 @@ import (
 	"sync"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/claim"
+	"github.com/pushmesh/pushmesh/client/presence"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 // order is a line of standard input.
@@ -72,8 +74,8 @@ type driver struct {
 	tokens  []json.RawMessage
 	subs    map[string]*pushmesh.Subscription
 	names   map[string]string // of subscriptions, by filter
-	claims  map[string]*pushmesh.Claim
-	watches map[string]*pushmesh.PresenceWatch
+	claims  map[string]*claim.Place
+	watches map[string]*presence.Watcher
 	held    map[string]chan error // of handlers, by message
 }
 
@@ -82,7 +84,7 @@ type driver struct {
 func Run(in io.Reader, out io.Writer, fault string) error {
 	d := &driver{
 		fault: fault, lines: json.NewEncoder(out), subs: map[string]*pushmesh.Subscription{}, names: map[string]string{},
-		claims: map[string]*pushmesh.Claim{}, watches: map[string]*pushmesh.PresenceWatch{}, held: map[string]chan error{},
+		claims: map[string]*claim.Place{}, watches: map[string]*presence.Watcher{}, held: map[string]chan error{},
 	}
 	d.tell("ready", tell{"sdk": "pushmesh-go", "transports": []string{"tcp", "websocket"}, "without": []string{"refresh"}})
 	lines := bufio.NewScanner(in)
@@ -112,14 +114,19 @@ func (d *driver) fail(name string, err error) {
 }
 
 func codeOf(err error) string {
-	if errors.Is(err, pushmesh.ErrHeldByOther) {
+	if errors.Is(err, claim.ErrHeldByOther) {
 		return "HELD_BY_OTHER"
 	}
-	name, known := strings.CutPrefix(pushmesh.CodeOf(err).String(), "CODE_")
-	if !known {
-		return "INTERNAL"
+	return codeName(pushmesh.CodeOf(err))
+}
+
+// codeName is the name of a code; one that the SDK does not know is INTERNAL, and so is what nobody
+// has refused.
+func codeName(c pushmesh.Code) string {
+	if name := c.String(); c != pushmesh.CodeNone && !strings.HasPrefix(name, "CODE_") {
+		return name
 	}
-	return name
+	return "INTERNAL"
 }
 
 func (d *driver) carryOut(o *order) error {
@@ -155,11 +162,11 @@ func (d *driver) carryOut(o *order) error {
 		d.watches[o.Name].Stop()
 	case "state":
 		client := d.client
-		d.later(o.Name, "stated", func() error { return client.SetState(ctx, o.Topic, []byte(o.State)) })
+		d.later(o.Name, "stated", func() error { return presence.SetState(ctx, client, o.Topic, []byte(o.State)) })
 	case "close":
 		client := d.client
 		go func() {
-			_ = client.Close() // what ended it was told
+			_ = client.Close(ctx) // what ended it was told
 			d.tell("closed", tell{})
 		}()
 	default:
@@ -225,8 +232,7 @@ func (d *driver) token(context.Context) (string, error) {
 		return "", errors.New(string(next))
 	}
 	if token == nil {
-		// UNAUTHENTICATED
-		return "", &pushmesh.Error{Code: 5, Message: "there is no token any more"}
+		return "", pushmesh.ErrNoToken
 	}
 	return *token, nil
 }
@@ -235,11 +241,7 @@ func (d *driver) gap(g pushmesh.Gap) {
 	d.mu.Lock()
 	name := d.names[g.Filter]
 	d.mu.Unlock()
-	code, known := strings.CutPrefix(g.Code.String(), "CODE_")
-	if !known {
-		code = "INTERNAL"
-	}
-	d.tell("gap", tell{"name": name, "topic": g.Topic, "epoch": g.Epoch, "from": g.From, "to": g.To, "missed": g.Missed, "code": code})
+	d.tell("gap", tell{"name": name, "topic": g.Topic, "epoch": g.Epoch, "from": g.From, "to": g.To, "missed": g.Missed, "code": codeName(g.Code)})
 }
 
 func (d *driver) subscribe(o *order) error {
@@ -339,7 +341,7 @@ func (d *driver) answer(o *order) {
 func (d *driver) publish(o *order) {
 	client := d.client
 	go func() {
-		r, err := client.Publish(context.Background(), pushmesh.Message{Topic: o.Topic, Payload: []byte(o.Payload), Headers: o.Headers, DedupeKey: o.DedupeKey})
+		r, err := client.Publish(context.Background(), pushmesh.ClientMessage{Topic: o.Topic, Payload: []byte(o.Payload), Headers: o.Headers, DedupeKey: o.DedupeKey})
 		if err != nil {
 			d.fail(o.Name, err)
 			return
@@ -350,17 +352,17 @@ func (d *driver) publish(o *order) {
 
 func (d *driver) claim(client *pushmesh.Subscriber, o *order) {
 	ctx := context.Background()
-	opts := []pushmesh.ClaimOption{pushmesh.OnPosition(func(at int) { d.tell("queued", tell{"name": o.Name, "position": at}) })}
+	opts := []claim.Option{claim.OnPosition(func(at int) { d.tell("queued", tell{"name": o.Name, "position": at}) })}
 	if o.TTLMs > 0 {
-		opts = append(opts, pushmesh.WithTTL(ms(o.TTLMs)))
+		opts = append(opts, claim.WithTTL(ms(o.TTLMs)))
 	}
 	if o.Priority > 0 {
-		opts = append(opts, pushmesh.WithPriority(o.Priority))
+		opts = append(opts, claim.WithPriority(o.Priority))
 	}
 	if o.NoWait {
-		opts = append(opts, pushmesh.WithoutWaiting())
+		opts = append(opts, claim.WithoutWaiting())
 	}
-	c, err := client.Claim(ctx, o.Resource, opts...)
+	c, err := claim.Join(ctx, client, o.Resource, opts...)
 	if err != nil {
 		d.fail(o.Name, err)
 		return
@@ -378,13 +380,13 @@ func (d *driver) claim(client *pushmesh.Subscriber, o *order) {
 }
 
 func (d *driver) watch(client *pushmesh.Subscriber, o *order) {
-	members := func(all []pushmesh.PresenceMember) (out []tell) {
+	members := func(all []presence.Member) (out []tell) {
 		for _, m := range all {
 			out = append(out, tell{"user": m.User, "state": string(m.State)})
 		}
 		return out
 	}
-	w, err := client.WatchPresence(context.Background(), o.Topic, func(c pushmesh.PresenceChange) {
+	w, err := presence.Watch(context.Background(), client, o.Topic, func(c presence.Change) {
 		d.tell("presence", tell{
 			"name": o.Name, "topic": c.Topic, "all": c.All, "joined": members(c.Joined), "changed": members(c.Changed), "left": c.Left,
 			"count": c.Count, "counts_only": c.CountsOnly,

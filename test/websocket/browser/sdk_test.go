@@ -4,6 +4,7 @@ package browser
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/link"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -51,7 +52,7 @@ func TestSDK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
 	published := 0
 	publish := func(n int) {
 		t.Helper()

@@ -50,7 +50,7 @@ func TestProgramsBuildWithWhatIsFetched(t *testing.T) {
 		}
 	})
 	run(t, dir, proxy, "mod", "init", "example.org/user")
-	run(t, dir, proxy, "get", "github.com/pushmesh/pushmesh/client@"+version)
+	run(t, dir, proxy, "get", "github.com/pushmesh/pushmesh/client/pushmesh@"+version)
 	programs, err := filepath.Glob(filepath.Join(root, "client", "examples", "*", "main.go"))
 	if err != nil || len(programs) < 4 {
 		t.Fatalf("%v, %v", programs, err)
@@ -73,7 +73,7 @@ func TestProgramsBuildWithWhatIsFetched(t *testing.T) {
 	run(t, dir, proxy, "vet", "./...")
 	for dep := range strings.Lines(run(t, dir, proxy, "list", "-deps", "./...")) {
 		rest, ours := strings.CutPrefix(strings.TrimSpace(dep), "github.com/pushmesh/pushmesh/")
-		if ours && rest != "client" && !strings.HasPrefix(rest, "client/") && !strings.HasPrefix(rest, "proto/") {
+		if ours && !strings.HasPrefix(rest, "client/") && !strings.HasPrefix(rest, "proto/") {
 			t.Errorf("the client needs %s", dep)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 // TestFirstHourMesh has each of these meet a mesh that works.
@@ -137,12 +137,12 @@ func TestFirstHourClientsMayNotPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ann.Close() }()
+	defer func() { _ = ann.Close(context.Background()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for topic, prefix := range map[string]string{"room/1/chat": "room", "nosuch/x": "default"} {
 		want := "pushmesh: FORBIDDEN: namespace " + prefix + " does not let clients publish: give it client_publish (pushmesh namespace set " + prefix + " --client-publish)"
-		if _, err := ann.Publish(ctx, pushmesh.Message{Topic: topic, Payload: []byte("hello")}); err == nil || err.Error() != want {
+		if _, err := ann.Publish(ctx, pushmesh.ClientMessage{Topic: topic, Payload: []byte("hello")}); err == nil || err.Error() != want {
 			t.Errorf("%s: says %v, want %q", topic, err, want)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/settings"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // ExitTimeout is the exit code of a command whose time was over before it had what it waited for.
@@ -83,7 +84,7 @@ func refusal(err error) (*code.Error, bool) {
 	}
 	var sdk *pushmesh.Error
 	if errors.As(err, &sdk) {
-		return code.Retry(sdk.Code, sdk.RetryAfter, sdk.Message), true
+		return code.Retry(wirev1.Code(sdk.Code), sdk.RetryAfter, sdk.Message), true
 	}
 	var call interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &call) {

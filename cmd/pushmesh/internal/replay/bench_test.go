@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -101,7 +101,7 @@ func BenchmarkDelivery(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			return func() { _ = sub.Close() }
+			return func() { _ = sub.Close(context.Background()) }
 		})
 	})
 }

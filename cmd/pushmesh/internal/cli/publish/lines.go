@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
@@ -37,7 +37,7 @@ func (c *Command) publishLines(ctx context.Context, in io.Reader, out io.Writer,
 	if err != nil {
 		return err
 	}
-	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Router, DialOptions: dial, CloseTimeout: time.Second})
+	producer, err := pushmesh.NewProducer(pushmesh.ProducerConfig{Addrs: c.Router, DialOptions: dial})
 	if err != nil {
 		return cmdline.Usage("%w", err)
 	}
@@ -62,7 +62,9 @@ func (c *Command) publishLines(ctx context.Context, in io.Reader, out io.Writer,
 // closeProducer closes; what it left unanswered is worth telling only where nothing else went
 // wrong.
 func closeProducer(p *pushmesh.Producer, before error) error {
-	if err := p.Close(); before == nil {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := p.Close(ctx); before == nil {
 		return err
 	}
 	return nil

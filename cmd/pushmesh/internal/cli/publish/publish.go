@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -125,8 +125,10 @@ func (c *Command) publishOne(ctx context.Context, stdio cmdline.IO, payload []by
 	if err := errors.Join(err, conn.Close()); err != nil {
 		return err
 	}
+	var id pushmesh.ID
+	copy(id[:], answer.GetMessageId())
 	return c.printResult(stdio.Out, pushmesh.Result{
-		MessageID: answer.GetMessageId(), Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(), Scheduled: answer.GetScheduled(),
+		ID: id, Seq: answer.GetSeq(), Epoch: answer.GetEpoch(), Duplicate: answer.GetDuplicate(), Scheduled: answer.GetScheduled(),
 	})
 }
 
@@ -155,7 +157,7 @@ type shownResult struct {
 
 func (c *Command) printResult(out io.Writer, r pushmesh.Result) error {
 	if c.Format == "json" {
-		return cmdline.WriteJSON(out, shownResult{Topic: c.Topic, Epoch: r.Epoch, Seq: r.Seq, ID: cmdline.ShowID(r.MessageID), Duplicate: r.Duplicate, Scheduled: r.Scheduled})
+		return cmdline.WriteJSON(out, shownResult{Topic: c.Topic, Epoch: r.Epoch, Seq: r.Seq, ID: r.ID.String(), Duplicate: r.Duplicate, Scheduled: r.Scheduled})
 	}
 	seq := "-"
 	if r.Seq > 0 {
@@ -168,6 +170,6 @@ func (c *Command) printResult(out io.Writer, r pushmesh.Result) error {
 	if r.Duplicate {
 		more += "\tduplicate"
 	}
-	_, err := fmt.Fprintf(out, "%s\t%s%s\n", seq, cmdline.ShowID(r.MessageID), more)
+	_, err := fmt.Fprintf(out, "%s\t%s%s\n", seq, r.ID.String(), more)
 	return err
 }

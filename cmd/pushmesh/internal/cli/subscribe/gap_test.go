@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 

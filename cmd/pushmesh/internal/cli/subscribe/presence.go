@@ -8,7 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/presence"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
@@ -33,7 +34,7 @@ type User struct {
 	StateBase64 []byte `json:"state_base64,omitempty"`
 }
 
-func usersOf(all []pushmesh.PresenceMember) (users []User) {
+func usersOf(all []presence.Member) (users []User) {
 	for _, m := range all {
 		u := User{User: m.User}
 		if utf8.Valid(m.State) {
@@ -68,7 +69,7 @@ func (c *Command) watchPresence(ctx context.Context, sub *pushmesh.Subscriber, p
 		return nil
 	}
 	for _, topic := range c.Filters {
-		w, err := sub.WatchPresence(ctx, topic, func(change pushmesh.PresenceChange) {
+		w, err := presence.Watch(ctx, sub, topic, func(change presence.Change) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			_ = c.showPresence(p.stdio.Out, change) // where nothing can be written, messages say so
@@ -86,7 +87,7 @@ func (c *Command) watchPresence(ctx context.Context, sub *pushmesh.Subscriber, p
 	return nil
 }
 
-func (c *Command) showPresence(w io.Writer, change pushmesh.PresenceChange) error {
+func (c *Command) showPresence(w io.Writer, change presence.Change) error {
 	if c.Format == "json" {
 		line, err := json.Marshal(map[string]Presence{"presence": {
 			Topic: change.Topic, All: change.All, Joined: usersOf(change.Joined), Changed: usersOf(change.Changed), Left: change.Left, Users: change.Count, CountsOnly: change.CountsOnly,
@@ -115,7 +116,7 @@ func (c *Command) showPresence(w io.Writer, change pushmesh.PresenceChange) erro
 	return err
 }
 
-func shownUser(m pushmesh.PresenceMember) string {
+func shownUser(m presence.Member) string {
 	if len(m.State) == 0 {
 		return m.User
 	}

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/presence"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
 )
 
 func TestPresenceIsShown(t *testing.T) {
-	all := []pushmesh.PresenceChange{
-		{Topic: "crew/1", All: true, Joined: []pushmesh.PresenceMember{{User: "ann", State: []byte("typing")}, {User: "bob"}}, Count: 2},
-		{Topic: "crew/1", Changed: []pushmesh.PresenceMember{{User: "ann", State: []byte{0xff}}}, Left: []string{"bob"}, Count: 1},
+	all := []presence.Change{
+		{Topic: "crew/1", All: true, Joined: []presence.Member{{User: "ann", State: []byte("typing")}, {User: "bob"}}, Count: 2},
+		{Topic: "crew/1", Changed: []presence.Member{{User: "ann", State: []byte{0xff}}}, Left: []string{"bob"}, Count: 1},
 		{Topic: "crew/1", Count: 900, CountsOnly: true},
 	}
 	for format, want := range map[string]string{

@@ -14,10 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/internal/cmdline"
-	"github.com/pushmesh/pushmesh/internal/code"
-	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
 // Command is the command pushmesh sub.
@@ -180,7 +178,6 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 		defer cancel()
 	}
 	p := &printer{cmd: c, stdio: stdio, done: make(chan struct{})}
-	addrs := c.Edge
 	connect, err := c.Dialer()
 	if c.WebSocket {
 		connect, err = c.WebSocketDialer()
@@ -192,24 +189,32 @@ func (c *Command) Run(ctx context.Context, stdio cmdline.IO) error {
 	if err == nil && !c.GRPC {
 		token, err = c.Source(stdio.In)
 	}
+	var options []grpc.DialOption
 	if c.GRPC {
-		var options []grpc.DialOption
 		options, err = c.DialOptions()
-		addrs, connect = c.Router, pushmesh.ThroughRouter(options...)
 	}
 	if err != nil {
 		return err
 	}
-	p.connect = connect
-	sub, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
-		Addrs: addrs, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnConnect: p.connected, OnConnectFailed: p.unconnected, OnDisconnect: p.disconnected, Dial: p.dial, Token: token,
+	cfg := pushmesh.SubscriberConfig{
+		Addrs: c.Edge, ClientID: c.ClientID, Session: c.Session, Agent: "pushmesh-cli", OnGap: p.gap, OnConnect: p.connected, OnConnectFailed: p.unconnected, OnDisconnect: p.disconnected, Token: token,
 		Profile: profile, ProfileVector: vector,
-	})
+	}
+	var sub *pushmesh.Subscriber
+	if c.GRPC {
+		cfg.Addrs = c.Router
+		sub, err = pushmesh.NewBackend(cfg, options...)
+	} else {
+		p.connect, cfg.Dial = connect, p.dial
+		sub, err = pushmesh.NewSubscriber(cfg)
+	}
 	if err != nil {
 		return cmdline.Usage("%w", err)
 	}
 	err = c.follow(ctx, sub, p, opts)
-	return errors.Join(err, sub.Close())
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, sub.Close(closing))
 }
 
 func (c *Command) follow(ctx context.Context, sub *pushmesh.Subscriber, p *printer, opts []pushmesh.Option) error {
@@ -288,7 +293,7 @@ func (p *printer) handle(_ context.Context, d *pushmesh.Delivery) error {
 
 func (c *Command) showMessage(w io.Writer, d *pushmesh.Delivery) error {
 	m := &cmdline.Message{
-		Topic: d.Topic, Epoch: d.Epoch, Seq: d.Seq, ID: cmdline.ShowID(d.ID), PublishedAt: cmdline.ShowTime(uint64(d.PublishedAt().UnixMicro())),
+		Topic: d.Topic, Epoch: d.Epoch, Seq: d.Seq, ID: d.ID.String(), PublishedAt: cmdline.ShowTime(uint64(d.PublishedAt().UnixMicro())),
 		Headers: d.Headers, Priority: d.Priority, Attempt: d.Attempt, From: d.From,
 		Score: d.Score, Unranked: d.Unranked,
 	}
@@ -312,12 +317,12 @@ func (p *printer) gap(g pushmesh.Gap) {
 	}
 	switch {
 	case g.To > 0:
-		p.tell("%s: messages %d to %d will not come: %s", where, g.From, g.To, code.Name(g.Code))
+		p.tell("%s: messages %d to %d will not come: %s", where, g.From, g.To, g.Code)
 	case g.Missed > 0:
-		p.tell("%s: %d messages will not come: %s", where, g.Missed, code.Name(g.Code))
-	case g.Code == wirev1.Code_CODE_UNSUPPORTED:
+		p.tell("%s: %d messages will not come: %s", where, g.Missed, g.Code)
+	case g.Code == pushmesh.CodeUnsupported:
 		p.tell("%s is ephemeral, because no durable namespace covers it: it has no log, and --ack, --from, --last and --session have no effect (pushmesh namespace put PREFIX --durable makes it durable)", where)
-	case g.Code == wirev1.Code_CODE_EPOCH_CHANGED:
+	case g.Code == pushmesh.CodeEpochChanged:
 		p.tell("%s: the log began again with epoch %d; continuing with its messages", where, g.Epoch)
 	default:
 		p.tell("%s: the log does not have the requested position; continuing with the messages that it has", where)
@@ -346,7 +351,9 @@ func (p *printer) dial(ctx context.Context, addr string) (net.Conn, error) {
 func (p *printer) connected(pushmesh.Connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.quiet.Stop()
+	if p.quiet != nil {
+		p.quiet.Stop()
+	}
 	p.bad = ""
 }
 

@@ -1,0 +1,255 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/pushmesh/pushmesh/client/internal/crew"
+	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
+)
+
+// posted is a message that waits for a handler of a crew, which runs those of one subscription
+// beside those of others, or for the application (Subscription.Messages).
+type posted struct {
+	r *reply
+	d *Delivery
+}
+
+type (
+	crewOf = crew.Crew[posted]
+	postOf = crew.Post[posted]
+)
+
+// crowdedCrew reports whether what waits fills the window. Called with s.mu held, as are the next
+// ones.
+func (s *Subscriber) crowdedCrew(w *crewOf) bool {
+	n, bytes := w.Waiting()
+	return n >= s.cfg.ReceiveWindow+64 || bytes >= maxQueueBytes
+}
+
+// post leaves a message with a subscription's crew. Where too much waits there it waits for room,
+// and with it all that comes behind. Called with s.mu held, which it may let go, as are the next
+// ones.
+func (s *Subscriber) post(sub *Subscription, r *reply, size int) {
+	w, d := sub.crew, r.d
+	for s.crowdedCrew(w) && !s.closing && !sub.ending() {
+		s.changed.Wait()
+	}
+	w.Put(d.Topic, posted{r, d}, size)
+	if w.Working < w.Most {
+		w.Working++
+		s.working++
+		go s.work(sub)
+	}
+}
+
+// work runs handlers of a subscription until nothing waits for one.
+func (s *Subscriber) work(sub *Subscription) {
+	s.mu.Lock()
+	defer s.unlock()
+	w := sub.crew
+	for !s.closing && !sub.ending() {
+		p, it := w.Next()
+		if p == nil {
+			break
+		}
+		s.running++
+		s.mu.Unlock()
+		err := s.call(sub, it.d)
+		s.mu.Lock()
+		s.running--
+		s.took(it, err)
+		w.Handled(p)
+		if len(s.gaps)+len(s.calls) > 0 {
+			s.unlock()
+			s.mu.Lock()
+		}
+	}
+	w.Working--
+	s.working--
+	s.changed.Broadcast()
+}
+
+// took notes what came of a message. A handler that returns settles its message, or with
+// WithManualAck only by an error.
+func (s *Subscriber) took(it posted, err error) {
+	r := it.r
+	s.stats.Delivered++
+	s.changed.Broadcast()
+	switch {
+	case r.f == nil: // ephemeral
+	case !r.manual:
+		r.nack = r.outcome(err)
+		r.done, r.d = true, nil
+		s.replied(r)
+	case err != nil && !r.done:
+		r.done, r.nack = true, err
+		s.replied(r)
+	}
+}
+
+// Pull adds a subscription whose messages the application takes, with Messages, and waits until the
+// mesh has promised to deliver; ctx bounds that wait alone. What is not taken fills the window, and
+// then holds up the other subscriptions.
+func (s *Subscriber) Pull(ctx context.Context, filter string, opts ...Option) (*Subscription, error) {
+	sub, err := s.add(filter, nil, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx, sub); err != nil {
+		return nil, err
+	}
+	return sub, nil
+}
+
+// Messages yields the messages of a subscription that was made with Pull, in order, and waits for
+// them. The body of the loop settles a message as a handler does that returns nil: by going on, and
+// by leaving the loop; Delivery.Nack and a panic ask for it again. With
+// WithManualAck Delivery.Ack settles it.
+//
+// It ends when the subscription has ended, with the error of that if there is one, and with ctx's
+// when ctx ends. It may be called again, and by several goroutines: each message is yielded once,
+// those of one topic one after the other.
+func (sub *Subscription) Messages(ctx context.Context) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		if sub.crew == nil || sub.handler != nil {
+			yield(nil, misconfigured("Messages", "are of subscriptions that Pull has made: this one has a handler"))
+			return
+		}
+		for {
+			p, it, err := sub.take(ctx, nil)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if p == nil || !sub.yield(p, it, yield) {
+				return
+			}
+		}
+	}
+}
+
+// take waits for the next message. Without a post there is none any more: the subscription has
+// ended, or enough is closed and nothing waits.
+func (sub *Subscription) take(ctx context.Context, enough <-chan struct{}) (*postOf, posted, error) {
+	s := sub.s
+	for {
+		s.mu.Lock()
+		p, it := sub.crew.Next()
+		if p != nil {
+			s.changed.Broadcast() // there is room
+		}
+		more, over, closing := sub.crew.More(), sub.ending(), s.closing
+		s.mu.Unlock()
+		switch {
+		case over || closing:
+			return nil, posted{}, sub.Err()
+		case p != nil:
+			return p, it, nil
+		case isClosed(enough):
+			return nil, posted{}, nil
+		}
+		select {
+		case <-more:
+		case <-enough:
+		case <-sub.ended:
+		case <-s.ctx.Done():
+		case <-ctx.Done():
+			return nil, posted{}, ctx.Err()
+		}
+	}
+}
+
+// yield has the body of a loop handle a message, and settles it.
+func (sub *Subscription) yield(p *postOf, it posted, yield func(*Delivery, error) bool) bool {
+	s := sub.s
+	panics := true
+	defer func() {
+		s.mu.Lock()
+		defer s.unlock()
+		var err error
+		if panics {
+			err = errPanicked
+		}
+		s.took(it, err)
+		sub.crew.Handled(p)
+		s.changed.Broadcast()
+	}()
+	more := yield(it.d, nil)
+	panics = false
+	return more
+}
+
+// disband forgets what waits: the subscription has ended. What is not ACKed comes again to whoever
+// goes on there. Called with s.mu held.
+func (s *Subscriber) disband(w *crewOf) {
+	w.Clear(func(it posted) {
+		f := it.r.f
+		if it.r.done = true; f == nil {
+			return
+		}
+		if f.open--; f.open == 0 {
+			s.held--
+		}
+	})
+	s.changed.Broadcast()
+}
+
+// errPanicked is why a message is asked for again.
+var errPanicked = errors.New("the body of the loop panicked")
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// leaveWithin bounds the wait for the end of a subscription that has served its purpose.
+const leaveWithin = 2 * time.Second
+
+// History yields the last n messages of a topic, the oldest first, and ends with the newest that
+// there is when it is asked: for a client that goes on by its session, and shows what was before.
+// It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none.
+func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		if topicfilter.Wild(topic) {
+			yield(nil, misconfigured("History", "is of one topic: %.40q has wildcards", topic))
+			return
+		}
+		sub, err := s.Pull(ctx, topic, FromLast(n))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			defer cancel()
+			_ = sub.Unsubscribe(ctx) // what comes late is not told
+		}()
+		head, _ := sub.Head(topic)
+		s.mu.Lock()
+		caught := sub.catching()
+		s.mu.Unlock()
+		for {
+			p, it, err := sub.take(ctx, caught)
+			switch {
+			case err != nil:
+				yield(nil, err)
+				return
+			case p == nil || it.d.Seq > head.Seq || !sub.yield(p, it, yield):
+				return
+			}
+		}
+	}
+}
+
+// History yields the last n messages of the subscription's topic; see Subscriber.History. The
+// subscription goes on meanwhile, and neither waits for the other.
+func (sub *Subscription) History(ctx context.Context, n uint64) iter.Seq2[*Delivery, error] {
+	return sub.s.History(ctx, sub.Filter(), n)
+}

@@ -1,0 +1,295 @@
+package pushmesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// handlerPatience is how long a handler may have one message while the reader can't read on to an
+// answer that somebody, maybe that very handler, waits for.
+const handlerPatience = 5 * time.Second
+
+// errBacklog ends a connection on which an answer lies behind more messages than are kept.
+var errBacklog = errors.New("pushmesh: an answer is waited for, and more than 65,536 messages or 64 MiB before it wait for a handler that does not return")
+
+// enqueue hands an item to the goroutine that runs handlers, which lives only while there is work.
+// The reader waits while the queue is full: TCP then tells the edge. Un-ACKed messages alone never
+// fill it, for the window is smaller. While somebody waits for an answer the reader reads on, as
+// far as there is room aside: whoever waits may be the handler. Where that is not enough either,
+// and the handler does not return, the connection is given up, which answers everybody.
+func (s *Subscriber) enqueue(it item) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delivered, since := s.stats.Delivered, time.Now()
+	for s.crowded(it.size) && !s.closing {
+		switch {
+		case !s.owed() || s.stats.Delivered != delivered:
+			delivered, since = s.stats.Delivered, time.Now()
+		case time.Since(since) >= handlerPatience:
+			return errBacklog
+		}
+		look := time.AfterFunc(handlerPatience, s.changed.Broadcast)
+		s.changed.Wait()
+		look.Stop()
+	}
+	if s.closing || s.draining {
+		return nil // what is durable is not ACKed, and comes again
+	}
+	s.queue.push(it)
+	if !s.dispatching {
+		s.dispatching = true
+		go s.dispatch()
+	}
+	return nil
+}
+
+// crowded reports whether there is no room for an item of that size. Called with s.mu held, as is
+// owed.
+func (s *Subscriber) crowded(size int) bool {
+	n, bytes := s.queue.len(), s.queue.bytes+size
+	switch {
+	case n == 0 || n < s.cfg.ReceiveWindow+64 && bytes <= maxQueueBytes:
+		return false
+	case n < maxAside && bytes <= maxAsideBytes:
+		return !s.owed()
+	}
+	return true
+}
+
+// owed reports whether somebody waits for an answer of the edge.
+func (s *Subscriber) owed() bool {
+	if len(s.pubs) > 0 || slices.ContainsFunc(s.rooms, func(r room) bool { return r.Owes() }) {
+		return true
+	}
+	for _, sub := range s.subs {
+		if sub.sent && !sub.active || sub.unasked != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// dispatch runs handlers until nothing waits.
+func (s *Subscriber) dispatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queue.len() > 0 && !s.closing {
+		it := s.queue.pop()
+		if s.queue.len() == s.cfg.ReceiveWindow/2 {
+			s.changed.Broadcast()
+		}
+		s.deal(it)
+	}
+	s.dispatching = false
+	s.changed.Broadcast()
+}
+
+// deal hands one item over. Called with s.mu held, which it lets go around handlers.
+func (s *Subscriber) deal(it item) {
+	defer func() {
+		if len(s.gaps) > 0 {
+			s.unlock()
+			s.mu.Lock()
+		}
+	}()
+	if it.progress != nil {
+		s.progress(it.progress)
+		return
+	}
+	d := it.d
+	t := s.topic(d.Topic)
+	s.handling = d.Seq > 0
+	s.involved = t.involved(s.involved[:0], d)
+	var f *flight
+	var nack error
+	kept := false
+	for _, h := range s.involved {
+		if !h.sub.ending() && s.hand(t, h, it, &f, &nack) {
+			kept = true
+		}
+	}
+	if !s.handling {
+		return
+	}
+	s.handling = false
+	switch {
+	case f != nil:
+		if nack != nil {
+			f.nack = nack
+		}
+		s.landed(f) // this is done with it
+	case !kept:
+		s.involved = slices.DeleteFunc(s.involved, holder.renewed)
+		s.settle(t, d, it.link, s.involved, nack)
+	}
+	s.resume()
+}
+
+// hand gives a message to one subscription's handler, unless it has had it, or has it. It reports
+// whether somebody else settles the message. nack is told of a handler's error, and f is made where
+// the outcome stays open.
+func (s *Subscriber) hand(t *topicState, h holder, it item, f **flight, nack *error) (kept bool) {
+	d, sub := it.d, h.sub
+	if d.Seq > 0 && !sub.shared() && h.Done.Has(d.Seq) {
+		s.stats.Repeated++
+		return false
+	}
+	if had := h.held[d.Seq]; had != nil && had.of(h.cursor) {
+		s.stats.Repeated++
+		had.link, had.d.subs = it.link, d.subs
+		return true
+	}
+	r := &s.reply
+	if sub.crew != nil || sub.manual {
+		if len(s.involved) > 1 {
+			one := *d // each has its Filter, and its reply
+			d = &one
+		}
+		r = &reply{s: s, manual: sub.manual}
+		if d.Seq > 0 {
+			if *f == nil {
+				*f = &flight{t: t, d: d, link: it.link, holders: slices.Clone(s.involved), open: 1}
+				s.held++
+			}
+			r.f = *f
+			s.hold(*f, h)
+		}
+	}
+	r.take(d, h)
+	d.Epoch, d.Filter = h.Epoch, sub.Filter()
+	if sub.crew != nil {
+		s.post(sub, r, it.size)
+		return r.f != nil
+	}
+	s.running++
+	s.mu.Unlock()
+	err := s.call(sub, d)
+	s.mu.Lock()
+	s.running--
+	s.stats.Delivered++
+	if r.f != nil { // WithManualAck
+		if err != nil && !r.done {
+			r.done, r.nack = true, err
+			s.replied(r)
+		}
+		return true
+	}
+	r.d = nil
+	s.judge(t, h, d.Seq, r.outcome(err), nack)
+	return false
+}
+
+// call calls a subscription's handler. Called without s.mu.
+func (s *Subscriber) call(sub *Subscription, d *Delivery) error {
+	err := run(s.handlerCtx, sub.handler, d)
+	if err != nil {
+		s.cfg.Logger.Warn("pushmesh: a handler failed", "topic", d.Topic, "seq", d.Seq, "attempt", d.Attempt, "error", err)
+	}
+	return err
+}
+
+// run calls a handler. A panic is the handler's error: one bad message must not end the process,
+// nor be ACKed.
+func run(ctx context.Context, h Handler, d *Delivery) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("handler panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return h(ctx, d)
+}
+
+// inHandler reports whether the calling goroutine is one that runs a handler, of any Subscriber.
+func inHandler() bool {
+	pcs := make([]uintptr, 64)
+	for skip := 0; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs)
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := n > 0; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); f.Function == runName {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
+
+// runName is the name of run in a stack.
+var runName = runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
+
+// maxQueueBytes bounds what waits for handlers, beside the number of messages.
+const maxQueueBytes = 8 << 20
+
+// maxAside and maxAsideBytes bound the same while somebody waits for an answer that lies behind
+// what the edge sends.
+const (
+	maxAside      = 1 << 16
+	maxAsideBytes = 64 << 20
+)
+
+// item waits for the handlers: a message, or word of seqs that will not come, in the order of
+// arrival.
+type item struct {
+	d        *Delivery
+	link     *link.Conn // that d came over
+	size     int
+	progress *wirev1.Progress
+}
+
+// queue is a first-in first-out of items. Guarded by Subscriber.mu.
+type queue struct {
+	items []item
+	head  int
+	bytes int
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+func (q *queue) push(it item) {
+	q.items = append(q.items, it)
+	q.bytes += it.size
+}
+
+func (q *queue) pop() item {
+	it := q.items[q.head]
+	q.items[q.head] = item{}
+	q.head++
+	q.bytes -= it.size
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+		if cap(q.items) > 64 {
+			q.items = nil // an idle subscriber owns no queue
+		}
+	} else if q.head > 1024 && q.head > len(q.items)/2 {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return it
+}
+
+// dropDurable takes out what the next connection will send again. Ephemeral messages would be lost:
+// they stay.
+func (q *queue) dropDurable() {
+	kept := make([]item, 0, q.len())
+	bytes := 0
+	for _, it := range q.items[q.head:] {
+		if it.d != nil && it.d.Seq == 0 {
+			kept = append(kept, it)
+			bytes += it.size
+		}
+	}
+	q.items, q.head, q.bytes = kept, 0, bytes
+}

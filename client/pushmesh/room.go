@@ -1,0 +1,81 @@
+package pushmesh
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushmesh/pushmesh/client/internal/ext"
+	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
+
+// room is what a feature of another package has of a Subscriber.
+type room struct {
+	ext.Room
+	name string
+}
+
+func init() {
+	ext.Attach = func(subscriber any, name string, build func(ext.Host) ext.Room) ext.Room {
+		s, ok := subscriber.(*Subscriber)
+		if !ok {
+			panic(fmt.Sprintf("pushmesh: %T is no Subscriber", subscriber))
+		}
+		s.mu.Lock()
+		defer s.unlock()
+		for _, r := range s.rooms {
+			if r.name == name {
+				return r.Room
+			}
+		}
+		r := build(host{s})
+		s.rooms = append(s.rooms, room{r, name})
+		return r
+	}
+}
+
+// host is a Subscriber as its rooms see it.
+type host struct{ s *Subscriber }
+
+func (h host) Lock()            { h.s.mu.Lock() }
+func (h host) Unlock()          { h.s.unlock() }
+func (h host) Later(f func())   { h.s.calls = append(h.s.calls, f) }
+func (h host) Link() *link.Conn { return h.s.link }
+func (h host) NextID() uint32   { return h.s.nextID() }
+func (h host) Wake()            { h.s.changed.Broadcast() }
+
+func (h host) Over() error {
+	if h.s.closing || h.s.err != nil {
+		return h.s.endError()
+	}
+	return nil
+}
+
+func (h host) Waited(ctx context.Context, what string) error {
+	return waited(ctx, what, h.s.faultOf())
+}
+
+func (h host) Backoff() (low, high time.Duration) { return h.s.cfg.MinBackoff, h.s.cfg.MaxBackoff }
+
+// roomsFrame has the room that knows a frame take it; unknown ones are skipped.
+func (s *Subscriber) roomsFrame(t wirev1.FrameType, body []byte) error {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, r := range s.rooms {
+		if taken, err := r.Frame(t, body); taken {
+			return err
+		}
+	}
+	return nil
+}
+
+// roomsRefused reports whether a room had asked what is refused. Called with s.mu held.
+func (s *Subscriber) roomsRefused(id uint32, err *Error) bool {
+	for _, r := range s.rooms {
+		if r.Refused(id, err) {
+			return true
+		}
+	}
+	return false
+}
