@@ -40,12 +40,14 @@ class Driver:
         self.claims: dict[str, pushmesh.Claim] = {}
         self.watches: dict[str, pushmesh.PresenceWatch] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self.calls: dict[str, asyncio.Task[None]] = {}
         self.closing = False
 
-    def go(self, what: Coroutine[Any, Any, None]) -> None:
+    def go(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(what)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     def call(self, name: str, call: Awaitable[Any], then: Callable[[Any], None]) -> None:
         """Has a call go on, and tells what comes of it."""
@@ -55,8 +57,13 @@ class Driver:
                 then(await call)
             except pushmesh.PushmeshError as why:
                 tell("failed", name=name, **reason(why))
+            except asyncio.CancelledError:
+                tell("cancelled", name=name)
 
-        self.go(run())
+        self.calls[name] = self.go(run())
+
+    async def cancel(self, d: dict[str, Any]) -> None:
+        self.calls[d["name"]].cancel()
 
     async def connect(self, d: dict[str, Any]) -> None:
         tokens = d.get("tokens")
@@ -92,7 +99,7 @@ class Driver:
         )
 
     def name(self, sub: pushmesh.Subscription) -> str:
-        return next((n for n, s in self.subs.items() if s is sub), "")
+        return next((n for n, f in self.filters.items() if f == sub.filter), "")
 
     async def end(self) -> None:
         try:
@@ -118,23 +125,31 @@ class Driver:
             "live": Start.live, "earliest": Start.earliest, "session": Start.session, "last": lambda: Start.last(int(d["n"])),
             "after": lambda: Start.after(int(d["seq"]), int(d.get("epoch", 0))),
         }
+        self.filters[name] = d["filter"]
+        self.calls[name] = self.go(self.follow(name, self.client.subscribe(
+            d["filter"], handler, ack=d.get("ack", False), start=starts[d.get("start") or "live"](),
+            positions=[Position(p["topic"], int(p.get("epoch", 0)), int(p.get("seq", 0))) for p in d.get("positions", [])],
+            group=d.get("group", ""), group_key=d.get("group_key", ""), where=d.get("where", ""), rank_top_k=d.get("rank_top_k", 0),
+            no_echo=d.get("no_echo", False), skip_last=d.get("skip_last", False), receive_window=d.get("window", 0),
+        )))
+
+    async def follow(self, name: str, call: Awaitable[pushmesh.Subscription]) -> None:
         try:
-            self.filters[name] = d["filter"]
-            self.subs[name] = sub = self.client.start(
-                d["filter"], handler, ack=d.get("ack", False), start=starts[d.get("start") or "live"](),
-                positions=[Position(p["topic"], int(p.get("epoch", 0)), int(p.get("seq", 0))) for p in d.get("positions", [])],
-                group=d.get("group", ""), group_key=d.get("group_key", ""), where=d.get("where", ""), rank_top_k=d.get("rank_top_k", 0),
-                no_echo=d.get("no_echo", False), skip_last=d.get("skip_last", False), receive_window=d.get("window", 0),
-            )
+            sub = self.subs[name] = await call
+        except asyncio.CancelledError:
+            tell("cancelled", name=name)
+            return
+        except pushmesh.Refused as why:
+            if why is not self.client.error:
+                # before anything was sent, or by the edge
+                tell("failed" if why.code is pushmesh.Code.BAD_TOPIC else "ended", name=name, **reason(why))
+            return
+        except pushmesh.Closed:
+            return
         except pushmesh.PushmeshError as why:
             tell("failed", name=name, **reason(why))
             return
-        self.go(self.follow(name, sub))
-
-    async def follow(self, name: str, sub: pushmesh.Subscription) -> None:
-        await sub.ready.wait()
-        if sub.active:
-            tell("subscribed", name=name)
+        tell("subscribed", name=name)
         await sub.ended.wait()
         if sub.error is not None and sub.error is not self.client.error and not isinstance(sub.error, pushmesh.Closed):
             tell("ended", name=name, **reason(sub.error))
@@ -144,7 +159,10 @@ class Driver:
         self.held.pop((d["name"], d["topic"], int(d["seq"]))).set_result(nack)
 
     async def unsubscribe(self, d: dict[str, Any]) -> None:
-        self.call(d["name"], self.subs[d["name"]].unsubscribe(), lambda _: None)
+        if sub := self.subs.get(d["name"]):
+            self.call(d["name"], sub.unsubscribe(), lambda _: None)
+        else:
+            self.calls[d["name"]].cancel()
 
     async def positions(self, d: dict[str, Any]) -> None:
         all = [{"topic": p.topic, "epoch": str(p.epoch), "seq": str(p.seq)} for p in self.subs[d["name"]].positions()]
@@ -227,7 +245,7 @@ async def main() -> None:
         for answer in driver.held.values():
             answer.cancel()
         await driver.client.close()
-    for task in driver.tasks:
+    for task in set(driver.tasks):
         task.cancel()
 
 

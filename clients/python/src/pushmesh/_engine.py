@@ -208,6 +208,8 @@ class Engine:
                     wait.reset()
                 if not self.closing:
                     self.tell(config.on_disconnect, why)
+            if isinstance(why, Away):
+                route.detour(why.addresses)
             final = self._final(why)
             if link is None:
                 if isinstance(why, Refused) and why.code == Code.TOKEN_EXPIRED:
@@ -219,8 +221,6 @@ class Engine:
             if final is not None and not self._by_ghost(final):
                 self.error = final
                 return
-            if isinstance(why, Away):
-                route.detour(why.addresses)
             await self._pause(_wait_after(wait, why))
 
     async def _try(self, route: Route) -> tuple[Link | None, Exception]:

@@ -19,6 +19,9 @@ class _Own:
 
     state: bytes
     waiting: list[asyncio.Future[None]]
+    # Holds where this is refused for good; None: nothing does.
+    before: _Own | None
+    on: Link | None = None  # the connection on which it was answered last
 
     def tell(self, why: PushmeshError | None) -> None:
         waiting, self.waiting = self.waiting, []
@@ -29,6 +32,10 @@ class _Own:
                 one.set_result(None)
             else:
                 one.set_exception(why)
+
+
+def _offers(link: Link) -> bool:
+    return "presence" in link.welcome.features
 
 
 @dataclass(eq=False, slots=True)
@@ -56,11 +63,16 @@ class Presences:
     async def set_state(self, topic: str, state: bytes) -> None:
         """Says it, and waits for the edge's answer; without a connection it is said on the next one."""
         self.engine.check_open()
+        link = self.engine.link
+        if link is not None and not _offers(link) and state:
+            raise Refused(Code.UNSUPPORTED, "this edge has no presence for clients")
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        before = self._own.get(topic)
-        self._own[topic] = own = _Own(bytes(state), [waiting])
-        if before is not None:
-            before.tell(None)  # it was said again
+        before = said = self._own.get(topic)
+        if before is not None and before.on is None:
+            before = before.before
+        self._own[topic] = own = _Own(bytes(state), [waiting], before)
+        if said is not None:
+            said.tell(None)  # it was said again
         if self.engine.link is None:
             own.tell(None)
         else:
@@ -72,15 +84,14 @@ class Presences:
         if link is None or self._own.get(topic) is not own:
             own.tell(None)  # it is said on the next connection, or was said again
             return
-        if "presence" not in link.welcome.features:
-            del self._own[topic]
-            own.tell(Refused(Code.UNSUPPORTED, "this edge has no presence for clients"))
+        if not _offers(link):
+            own.tell(None)  # nobody sees anything there
             return
         said = _Said(self, self.engine.next_id(), topic, own)
         try:
             link.put(_wire.State(said.id, topic, own.state))
         except Refused as refused:
-            del self._own[topic]
+            self._take_back(topic, own)
             own.tell(refused)
             return
         self._said[said.id] = self.engine.answers[said.id] = said
@@ -95,9 +106,28 @@ class Presences:
         if why is not None and why.retryable:
             self.engine.later(max(why.retry_after, self.engine.config.min_backoff), lambda: self._say(topic, own))
             return
-        if self._own.get(topic) is own and (why is not None or not own.state):
+        newer = self._own.get(topic)
+        if why is not None:
+            if newer is own:
+                self._take_back(topic, own)
+            own.tell(why)
+            return
+        own.before, own.on = None, self.engine.link
+        if newer is own:
+            if not own.state:
+                del self._own[topic]
+        elif newer is not None:
+            newer.before = own if own.state else None
+        own.tell(None)
+
+    def _take_back(self, topic: str, own: _Own) -> None:
+        """What was said before holds again, where a state is refused for good, or can't be sent."""
+        if own.before is None:
             del self._own[topic]
-        own.tell(why)
+            return
+        self._own[topic] = own.before
+        if self.engine.link is not None and own.before.on is not self.engine.link:
+            self._say(topic, own.before)
 
     def connected(self, link: Link) -> None:
         for topic, own in list(self._own.items()):
