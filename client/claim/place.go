@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/client/internal/ext"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -34,7 +35,8 @@ type Place struct {
 	line     int       // position
 	deadline time.Time // held for sure until then
 	renewAt  time.Time
-	pausedTo time.Time // nothing is asked before
+	pausedTo time.Time         // nothing is asked before
+	pause    reconnect.Backoff // after refusals, since the last answer
 	timer    *time.Timer
 	refusal  *pushmesh.Error // the last
 	err      error
@@ -81,7 +83,7 @@ func OnPosition(f func(position int)) Option {
 func Join(ctx context.Context, s *pushmesh.Subscriber, resource string, opts ...Option) (*Place, error) {
 	r := roomOf(s)
 	c := &Place{
-		r: r, request: &wirev1.Claim{Resource: resource}, answered: make(ext.Latch), granted: make(ext.Latch), ended: make(ext.Latch),
+		r: r, request: &wirev1.Claim{Resource: resource}, answered: make(ext.Latch), granted: make(ext.Latch), ended: make(ext.Latch), pause: r.backoff(),
 	}
 	for i, o := range opts {
 		if o == nil {
@@ -338,9 +340,9 @@ func (c *Place) answer(op wirev1.Claim_Op, sent time.Time, st *wirev1.ClaimState
 	switch {
 	case err != nil && (err.Unknown || err.Retryable()):
 		c.tied, c.refusal = false, err
-		c.pausedTo = now.Add(max(err.RetryAfter, c.r.low()))
-		if err.Unknown {
-			c.pausedTo = time.Time{} // another connection is the pause
+		c.pausedTo = time.Time{}
+		if !err.Unknown { // otherwise another connection is the pause
+			c.pausedTo = now.Add(c.pauseAfter(err, now))
 		}
 	case err != nil:
 		c.end(err)
@@ -356,9 +358,21 @@ func (c *Place) answer(op wirev1.Claim_Op, sent time.Time, st *wirev1.ClaimState
 		c.end(&pushmesh.Error{Code: pushmesh.CodeNotHeld, Message: "the place is gone"})
 	}
 	if err == nil {
+		c.pause.Reset()
 		c.answered.Open()
 	}
 	c.pump(now)
+}
+
+// pauseAfter is how long to wait after a refusal for now: of what is held a third of what is left
+// at most, so that it is asked again in time, but never less than the mesh asked for.
+func (c *Place) pauseAfter(err *pushmesh.Error, now time.Time) time.Duration {
+	d := c.pause.Next(err.RetryAfter)
+	if left := c.deadline.Sub(now); !c.deadline.IsZero() && d > left/3 {
+		low, _ := c.r.Backoff()
+		return max(err.RetryAfter, left/3, low)
+	}
+	return d
 }
 
 // hold notes that the resource is held for as long as the answer said, counted from before it was

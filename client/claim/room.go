@@ -56,10 +56,10 @@ func (r *room) Refused(id uint32, err error) bool {
 	return r.answered(id, nil, why)
 }
 
-// low is the shortest pause after a refusal.
-func (r *room) low() time.Duration {
-	low, _ := r.Backoff()
-	return low
+// backoff has the pauses after refusals for now, longer each time.
+func (r *room) backoff() reconnect.Backoff {
+	low, high := r.Backoff()
+	return reconnect.Backoff{Low: low, High: high}
 }
 
 // unheard is the done of a Claim whose answer nobody waits for.
@@ -169,6 +169,7 @@ func (r *room) Frame(t wirev1.FrameType, body []byte) (bool, error) {
 // call asks, and asks again as long as that can help and ctx lasts. again says that an earlier one
 // may have been done.
 func (r *room) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState, again bool, err error) {
+	wait := r.backoff()
 	for {
 		type answer struct {
 			st  *wirev1.ClaimState
@@ -199,7 +200,7 @@ func (r *room) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState
 			return nil, again, x.err
 		}
 		again = again || x.err.Unknown || x.err.Code == pushmesh.CodeUnavailable
-		reconnect.Pause(ctx, max(x.err.RetryAfter, r.low()))
+		reconnect.Pause(ctx, wait.Next(x.err.RetryAfter))
 		if ctx.Err() != nil {
 			return nil, again, x.err
 		}

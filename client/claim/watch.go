@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/client/internal/ext"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -70,6 +71,7 @@ type Watcher struct {
 
 	// Guarded by the Subscriber's lock.
 	asking, tied, active bool
+	pause                reconnect.Backoff // after refusals, since the last answer
 	err                  error
 }
 
@@ -81,7 +83,7 @@ func Watch(ctx context.Context, s *pushmesh.Subscriber, resource string, f func(
 		return nil, &pushmesh.ConfigError{Field: "Watch", Problem: "needs a function to call: it is nil"}
 	}
 	r := roomOf(s)
-	w := &Watcher{r: r, resource: resource, f: f, answered: make(ext.Latch), ended: make(ext.Latch)}
+	w := &Watcher{r: r, resource: resource, f: f, answered: make(ext.Latch), ended: make(ext.Latch), pause: r.backoff()}
 	r.Lock()
 	switch err := r.Over(); {
 	case err != nil:
@@ -149,11 +151,12 @@ func (w *Watcher) answer(_ time.Time, _ *wirev1.ClaimState, err *pushmesh.Error)
 	case w.over():
 	case err == nil:
 		w.tied, w.active = true, true
+		w.pause.Reset()
 		w.answered.Open()
 	case !err.Retryable():
 		w.end(err)
 	case !err.Unknown:
-		time.AfterFunc(max(err.RetryAfter, w.r.low()), func() {
+		time.AfterFunc(w.pause.Next(err.RetryAfter), func() {
 			w.r.Lock()
 			defer w.r.Unlock()
 			w.pump()

@@ -156,6 +156,7 @@ func (w *Watcher) Stop() {
 // ownState is what a client says of itself in a topic, until it says something else.
 type ownState struct {
 	value []byte
+	pause reconnect.Backoff // after refusals
 	// before holds where this is refused for good; nil: nothing does.
 	before *ownState
 	on     *link.Conn // the connection on which it was answered last; nil: it never was
@@ -188,7 +189,8 @@ func SetState(ctx context.Context, s *pushmesh.Subscriber, topic string, state [
 	if before != nil && before.on == nil {
 		before = before.before
 	}
-	says, done := &ownState{value: bytes.Clone(state), before: before}, make(chan error, 1)
+	low, high := r.Backoff()
+	says, done := &ownState{value: bytes.Clone(state), pause: reconnect.Backoff{Low: low, High: high}, before: before}, make(chan error, 1)
 	if l != nil {
 		if err := r.putState(l, topic, says, done); err != nil {
 			defer r.Unlock()
@@ -262,8 +264,7 @@ func (r *room) stateAnswered(id uint32, err *pushmesh.Error) bool {
 	// nothing else was said since
 	last := func() bool { return r.states[a.topic] == a.says }
 	if err != nil && err.Retryable() {
-		low, _ := r.Backoff()
-		r.afterwards(max(err.RetryAfter, low), func(l *link.Conn) {
+		r.afterwards(a.says.pause.Next(err.RetryAfter), func(l *link.Conn) {
 			over := r.Over()
 			if over != nil || l == nil || !last() {
 				a.done <- over // or it is said on the next connection, or was said again
@@ -281,6 +282,7 @@ func (r *room) stateAnswered(id uint32, err *pushmesh.Error) bool {
 		return true
 	}
 	a.says.before, a.says.on = nil, r.Link()
+	a.says.pause.Reset()
 	empty := len(a.says.value) == 0
 	switch newer := r.states[a.topic]; {
 	case last() && empty:

@@ -161,7 +161,7 @@ func (s *Subscriber) connected(l *link.Conn) {
 		}
 		s.sendSubscribe(l, sub)
 	}
-	s.publishingConnected()
+	s.linkChanged()
 	for _, r := range s.rooms {
 		r.Connected(l)
 	}
@@ -215,7 +215,7 @@ func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 			sub.end(nil)
 		}
 	}
-	s.publishingBroken()
+	s.linkChanged()
 	for _, r := range s.rooms {
 		r.Broken()
 	}
@@ -238,7 +238,7 @@ func (s *Subscriber) letGo(err error) {
 			sub.end(s.endError())
 		}
 	}
-	s.publishingBroken()
+	s.linkChanged()
 	for _, r := range s.rooms {
 		r.End(s.endError())
 		r.Broken()

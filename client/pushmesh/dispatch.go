@@ -67,7 +67,7 @@ func (s *Subscriber) crowded(size int) bool {
 
 // owed reports whether somebody waits for an answer of the edge.
 func (s *Subscriber) owed() bool {
-	if len(s.pubs) > 0 || slices.ContainsFunc(s.rooms, func(r room) bool { return r.Owes() }) {
+	if slices.ContainsFunc(s.rooms, func(r room) bool { return r.Owes() }) {
 		return true
 	}
 	for _, sub := range s.subs {

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/publishing"
+	"github.com/pushmesh/pushmesh/client/internal/renewal"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -268,12 +270,16 @@ func TestAGoAwayThatCanNotBeRead(t *testing.T) {
 func TestABadFrameEndsTheConnection(t *testing.T) {
 	for _, ft := range []wirev1.FrameType{
 		wirev1.FrameType_FRAME_TYPE_MESSAGE, wirev1.FrameType_FRAME_TYPE_PROGRESS, wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED,
-		wirev1.FrameType_FRAME_TYPE_PUBLISHED, wirev1.FrameType_FRAME_TYPE_ERROR,
+		wirev1.FrameType_FRAME_TYPE_PUBLISHED, wirev1.FrameType_FRAME_TYPE_REFRESHED, wirev1.FrameType_FRAME_TYPE_ERROR,
 	} {
 		for _, inline := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				e, ended := newPipeEdge(t), make(chan error, 1)
-				newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, Inline: inline, OnDisconnect: func(err error) { ended <- err }})
+				s := newTestSubscriber(t, SubscriberConfig{Dial: e.dial, Addrs: []string{"edge"}, Inline: inline, OnDisconnect: func(err error) { ended <- err }})
+				s.mu.Lock() // who has asked nothing passes answers over
+				roomFor(s, "publishing", publishing.New)
+				roomFor(s, "renewal", renewal.New)
+				s.mu.Unlock()
 				c := e.welcome()
 				bad := []byte{0, 0, 0, 0, 0xff}
 				wire.PutHeader(bad, 1, ft)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/client/claim"
+	presences "github.com/pushmesh/pushmesh/client/presence"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -310,6 +311,109 @@ func Example_claim() {
 	// printing with token 7 - held: true
 	// released: <nil>
 	// closed: <nil>
+}
+
+// Who is in a topic, and what this client says of itself there.
+func Example_whoIsThere() {
+	edge := startEdge("")
+	defer edge.stop()
+
+	ctx := context.Background()
+	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{edge.addr}, ClientID: "ann"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := s.Connected(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := presences.SetState(ctx, s, "room/42/chat", []byte("typing")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := presences.Watch(ctx, s, "room/42/chat", func(presences.Change) {
+		// who has come, and who has gone
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, m := range w.Members() {
+		fmt.Println(m.User, string(m.State))
+	}
+	fmt.Println("closed:", s.Close(ctx))
+	// Output:
+	// ann typing
+	// bob away
+	// closed: <nil>
+}
+
+// What a client publishes goes over its own connection; with a DedupeKey it is published once,
+// though the connection breaks before the answer.
+func ExampleSubscriber_Publish() {
+	edge := startEdge("")
+	defer edge.stop()
+
+	ctx := context.Background()
+	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{edge.addr}, ClientID: "ann"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := s.Publish(ctx, pushmesh.ClientMessage{Topic: "room/42/chat", Payload: []byte("hello"), DedupeKey: "ann-1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("on disk as number", r.Seq)
+	fmt.Println("closed:", s.Close(ctx))
+	// Output:
+	// on disk as number 1
+	// closed: <nil>
+}
+
+// A token that ends soon gives way to a new one, and the connection goes on.
+func ExampleSubscriber_RefreshToken() {
+	edge := startEdge("")
+	defer edge.stop()
+
+	ctx := context.Background()
+	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
+		Addrs: []string{edge.addr},
+		Token: func(context.Context) (string, error) { return "the first", nil },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := s.Connected(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	expires, err := s.RefreshToken(ctx, "the second")
+	if err != nil {
+		fmt.Println(err) // the connection goes on with the first
+		return
+	}
+	fmt.Println("good until", expires.UTC().Format(time.DateTime))
+	fmt.Println("closed:", s.Close(ctx))
+	// Output:
+	// good until 2026-11-18 11:06:40
+	// closed: <nil>
+}
+
+// What can't work is told before anything is sent, with the name of the field or option.
+func ExampleConfigError() {
+	_, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{Addrs: []string{"https://edge.example.com"}})
+	var bad *pushmesh.ConfigError
+	if errors.As(err, &bad) {
+		fmt.Println(bad.Field)
+	}
+	fmt.Println(errors.Is(err, pushmesh.ErrInvalidArgument))
+	// Output:
+	// SubscriberConfig.Addrs
+	// true
 }
 
 // A result with a Seq is on disk; without one the message was ephemeral, or waits for its

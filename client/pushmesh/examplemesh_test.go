@@ -75,7 +75,7 @@ func (e *exampleEdge) serve(c net.Conn) {
 		}
 		switch t {
 		case wirev1.FrameType_FRAME_TYPE_HELLO:
-			send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Edge: "edge-1", HeartbeatMs: 30000, MaxFrame: 1 << 20, Version: 1, PublishWindow: 64})
+			send(wirev1.FrameType_FRAME_TYPE_WELCOME, &wirev1.Welcome{Edge: "edge-1", HeartbeatMs: 30000, MaxFrame: 1 << 20, Version: 1, PublishWindow: 64, Features: []string{"presence"}})
 		case wirev1.FrameType_FRAME_TYPE_SUBSCRIBE:
 			e.subscribe(body, send)
 		case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE:
@@ -93,7 +93,28 @@ func (e *exampleEdge) serve(c net.Conn) {
 			if proto.Unmarshal(body, &m) == nil {
 				send(wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, claimed(&m))
 			}
+		default:
+			answer(t, body, send)
 		}
+	}
+}
+
+// answer answers what needs no more than that.
+func answer(t wirev1.FrameType, body []byte, send func(wirev1.FrameType, proto.Message)) {
+	var p wirev1.Publish
+	var r wirev1.RefreshToken
+	var w wirev1.Watch
+	var s wirev1.State
+	switch {
+	case t == wirev1.FrameType_FRAME_TYPE_PUBLISH && proto.Unmarshal(body, &p) == nil:
+		send(wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{Id: p.GetId(), Seq: 1, Epoch: epoch})
+	case t == wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN && proto.Unmarshal(body, &r) == nil:
+		send(wirev1.FrameType_FRAME_TYPE_REFRESHED, &wirev1.Refreshed{Id: r.GetId(), ExpiresAt: epoch})
+	case t == wirev1.FrameType_FRAME_TYPE_WATCH && proto.Unmarshal(body, &w) == nil:
+		there := []*wirev1.Presence_Member{{User: "ann", State: []byte("typing")}, {User: "bob", State: []byte("away")}}
+		send(wirev1.FrameType_FRAME_TYPE_PRESENCE, &wirev1.Presence{Topic: w.GetTopic(), Snapshot: true, Members: there, Count: 2})
+	case t == wirev1.FrameType_FRAME_TYPE_STATE && proto.Unmarshal(body, &s) == nil:
+		send(wirev1.FrameType_FRAME_TYPE_STATED, &wirev1.Stated{Id: s.GetId()})
 	}
 }
 

@@ -3,132 +3,98 @@ package pushmesh
 import (
 	"context"
 	"errors"
-
-	"google.golang.org/protobuf/proto"
+	"time"
 
 	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/publishing"
+	"github.com/pushmesh/pushmesh/client/internal/renewal"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// publishing is a Publish that waits for its answer.
-type publishing struct{ done chan answer }
-
-type answer struct {
-	result Result
-	err    *Error
-}
-
 // Publish publishes over the subscriber's connection and waits for the answer; it waits for a
-// connection and for room in the edge's publish window too. When the connection breaks first, a
-// message with a DedupeKey that is not Ephemeral is published again; otherwise the *Error says
-// Unknown. Backends use a Producer.
+// connection and for room in the edge's publish window too, in the order of the calls. When the
+// connection breaks first, a message with a DedupeKey that is not Ephemeral is published again, in
+// that order, too; otherwise the *Error says Unknown, as it does where ctx ends after the message
+// was sent. Backends use a Producer.
 func (s *Subscriber) Publish(ctx context.Context, m ClientMessage) (Result, error) {
 	if e := m.check(); e != nil {
 		return Result{}, e
 	}
-	for {
-		p, err := s.startPublish(ctx, m)
-		if err != nil {
-			return Result{}, err
+	s.mu.Lock()
+	if s.closing || s.err != nil {
+		defer s.mu.Unlock()
+		return Result{}, s.endError()
+	}
+	r, l := roomFor(s, "publishing", publishing.New), s.link
+	p, flush := r.Add(&wirev1.Publish{Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey}, m.DedupeKey != "" && !m.Ephemeral)
+	s.unlock()
+	if flush {
+		_ = l.Flush() // a failed write closes the connection; the reader reports it
+	}
+	select {
+	case a := <-p.Done():
+		return published(a)
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	sent, why := r.Withdraw(p), s.fault()
+	s.mu.Unlock()
+	select {
+	case a := <-p.Done(): // it was answered meanwhile
+		return published(a)
+	default:
+	}
+	if sent {
+		return Result{}, &unknownOutcome{err: ctx.Err(), why: why}
+	}
+	return Result{}, waited(ctx, "not published", why)
+}
+
+// published is what came of a Publish.
+func published(a publishing.Answer) (Result, error) {
+	if a.Err != nil {
+		return Result{}, unanswered(a.Err)
+	}
+	p := a.Published
+	return Result{ID: idOf(p.GetMessageId()), Seq: p.GetSeq(), Epoch: p.GetEpoch(), Duplicate: p.GetDuplicate()}, nil
+}
+
+// unanswered is the error of a request that the mesh has not answered, or refused.
+func unanswered(err error) error {
+	var bad *link.Unsendable
+	switch {
+	case errors.As(err, &bad):
+		return unsent(bad)
+	case errors.Is(err, publishing.ErrBroken):
+		return &Error{Code: CodeUnavailable, Message: err.Error(), Unknown: true}
+	case errors.Is(err, renewal.ErrNoConnection):
+		return &Error{Code: CodeUnavailable, Message: err.Error()}
+	}
+	return err
+}
+
+// RefreshToken hands a new token, of the same user, to the connection that there is, and returns
+// when it ends. A refusal leaves the connection as it was, with the token before. Without a
+// connection it is UNAVAILABLE: the next one has a token of SubscriberConfig.Token. It is for
+// programs that want no break when a token ends: without it, the connection is then made again.
+func (s *Subscriber) RefreshToken(ctx context.Context, token string) (expires time.Time, err error) {
+	s.mu.Lock()
+	if s.closing || s.err != nil {
+		defer s.mu.Unlock()
+		return time.Time{}, s.endError()
+	}
+	answered, l := roomFor(s, "renewal", renewal.New).Ask(token), s.link
+	s.unlock()
+	if l != nil {
+		_ = l.Flush() // a failed write closes the connection; the reader reports it
+	}
+	select {
+	case a := <-answered:
+		if a.Err != nil {
+			return time.Time{}, unanswered(a.Err)
 		}
-		select {
-		case a := <-p.done:
-			if a.err == nil {
-				return a.result, nil
-			}
-			if a.err.Unknown && m.DedupeKey != "" && !m.Ephemeral {
-				continue
-			}
-			return Result{}, a.err
-		case <-ctx.Done():
-			return Result{}, waited(ctx, "no answer to a Publish", s.faultOf())
-		}
+		return time.UnixMicro(int64(a.Refreshed.GetExpiresAt())), nil
+	case <-ctx.Done():
+		return time.Time{}, waited(ctx, "no answer to the token", s.faultOf())
 	}
-}
-
-func (s *Subscriber) startPublish(ctx context.Context, m ClientMessage) (*publishing, error) {
-	for {
-		s.mu.Lock()
-		if s.closing || s.err != nil {
-			defer s.mu.Unlock()
-			return nil, s.endError()
-		}
-		if l := s.link; l != nil && len(s.pubs) < s.publishWindow() {
-			p := &publishing{done: make(chan answer, 1)}
-			id := s.nextID()
-			s.pubs[id] = p
-			s.changed.Broadcast() // the reader reads on for the answer
-			s.mu.Unlock()
-			err := l.Send(wirev1.FrameType_FRAME_TYPE_PUBLISH, &wirev1.Publish{
-				Id: id, Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey,
-			})
-			var bad *link.Unsendable
-			if errors.As(err, &bad) {
-				s.mu.Lock()
-				s.answered(id, Result{}, unsent(bad))
-				s.mu.Unlock()
-			}
-			return p, nil
-		}
-		change := s.pubChange
-		s.mu.Unlock()
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return nil, waited(ctx, "not published", s.faultOf())
-		}
-	}
-}
-
-func (s *Subscriber) publishWindow() int {
-	if w := s.link.Welcome().GetPublishWindow(); w > 0 {
-		return int(w)
-	}
-	return 16
-}
-
-// publishingChanged wakes everybody who waits for a connection or for room. Called with s.mu held,
-// as are the next ones.
-func (s *Subscriber) publishingChanged() {
-	close(s.pubChange)
-	s.pubChange = make(chan struct{})
-}
-
-func (s *Subscriber) publishingConnected() {
-	s.pubs = map[uint32]*publishing{}
-	s.publishingChanged()
-}
-
-// publishingBroken answers what the connection took with it.
-func (s *Subscriber) publishingBroken() {
-	for id := range s.pubs {
-		s.answered(id, Result{}, &Error{
-			Code: CodeUnavailable, Message: "the connection broke before the answer", Unknown: true,
-		})
-	}
-	s.publishingChanged()
-}
-
-func (s *Subscriber) answered(id uint32, r Result, err *Error) {
-	p := s.pubs[id]
-	if p == nil {
-		return
-	}
-	full := s.link != nil && len(s.pubs) >= s.publishWindow()
-	delete(s.pubs, id)
-	p.done <- answer{r, err}
-	if full {
-		s.publishingChanged()
-	}
-}
-
-func (r *reader) published(body []byte) error {
-	var m wirev1.Published
-	if proto.Unmarshal(body, &m) != nil {
-		return errBadMessage
-	}
-	r.s.mu.Lock()
-	defer r.s.unlock()
-	r.s.answered(m.GetId(), Result{ID: idOf(m.GetMessageId()), Seq: m.GetSeq(), Epoch: m.GetEpoch(), Duplicate: m.GetDuplicate()}, nil)
-	return nil
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-type published struct {
+type publishedResult struct {
 	result Result
 	err    error
 }
 
-func publishing1(s *Subscriber, m ClientMessage) chan published {
-	done := make(chan published, 1)
+func publishing1(s *Subscriber, m ClientMessage) chan publishedResult {
+	done := make(chan publishedResult, 1)
 	go func() {
 		r, err := s.Publish(context.Background(), m)
-		done <- published{r, err}
+		done <- publishedResult{r, err}
 	}()
 	return done
 }
@@ -93,11 +93,111 @@ func TestPublishThroughABreak(t *testing.T) {
 	}
 }
 
+// What is published again comes in the order of the calls, and before what was never sent.
+func TestPublishesAreRepeatedInOrder(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
+	welcome := &wirev1.Welcome{Version: 1, HeartbeatMs: 30_000, MaxFrame: 1 << 20, PublishWindow: 6}
+	c := e.welcomeWith(welcome)
+	var all []chan publishedResult
+	key := func(i int) string { return string(rune('a' + i)) }
+	for i := range 6 {
+		all = append(all, publishing1(s, ClientMessage{Topic: "room/a", DedupeKey: key(i)}))
+		if m := c.publish(); m.GetDedupeKey() != key(i) {
+			t.Fatal(m)
+		}
+	}
+	// nobody waits for it any more: it is not published again
+	ctx, cancel := context.WithCancel(t.Context())
+	c.close()
+	c = e.welcomeWith(welcome)
+	late := failed(func(context.Context) error {
+		_, err := s.Publish(ctx, ClientMessage{Topic: "room/a", DedupeKey: "late"})
+		return err
+	})
+	for i := range 6 {
+		m := c.publish()
+		if m.GetDedupeKey() != key(i) {
+			t.Fatalf("%v was published again before %q", m, key(i))
+		}
+		if i == 0 {
+			c.send(wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{Id: m.GetId(), Seq: 1})
+		}
+	}
+	if m := c.publish(); m.GetDedupeKey() != "late" {
+		t.Fatal(m)
+	}
+	cancel()
+	var open *Error
+	if err := <-late; !errors.Is(err, context.Canceled) || !errors.As(err, &open) || !open.Unknown {
+		t.Fatal(err)
+	}
+	c.close()
+	c = e.welcomeWith(welcome)
+	for i := 1; i < 6; i++ {
+		m := c.publish()
+		if m.GetDedupeKey() != key(i) {
+			t.Fatalf("%v was published again before %q", m, key(i))
+		}
+		c.send(wirev1.FrameType_FRAME_TYPE_PUBLISHED, &wirev1.Published{Id: m.GetId(), Seq: uint64(i + 1)})
+	}
+	for i, done := range all {
+		if p := <-done; p.err != nil || p.result.Seq != uint64(i+1) {
+			t.Fatal(i, p)
+		}
+	}
+}
+
+// A new token is answered for the connection that there is, and for no other.
+func TestRefreshToken(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
+	if _, err := s.RefreshToken(t.Context(), "early"); !errors.Is(err, ErrUnavailable) {
+		t.Fatal(err)
+	}
+	c := e.welcome()
+	if err := s.Connected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	type refreshed struct {
+		at  time.Time
+		err error
+	}
+	refresh := func(token string) (uint32, chan refreshed) {
+		t.Helper()
+		done := make(chan refreshed, 1)
+		go func() {
+			at, err := s.RefreshToken(context.Background(), token)
+			done <- refreshed{at, err}
+		}()
+		m := &wirev1.RefreshToken{}
+		if c.expect(wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, m); m.GetToken() != token {
+			t.Fatal(m)
+		}
+		return m.GetId(), done
+	}
+	id, done := refresh("good")
+	c.send(wirev1.FrameType_FRAME_TYPE_REFRESHED, &wirev1.Refreshed{Id: id, ExpiresAt: 1_795_000_600_000_000})
+	if x := <-done; x.err != nil || !x.at.Equal(time.Unix(1_795_000_600, 0)) {
+		t.Fatal(x)
+	}
+	id, done = refresh("eve's")
+	c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_FORBIDDEN, Ref: id})
+	if x := <-done; !errors.Is(x.err, ErrForbidden) {
+		t.Fatal(x)
+	}
+	_, done = refresh("cut off")
+	c.close()
+	if x := <-done; !errors.Is(x.err, ErrUnavailable) {
+		t.Fatal(x)
+	}
+}
+
 func TestPublishWindow(t *testing.T) {
 	e := newFakeEdge(t)
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{e.addr()}})
 	c := e.welcome() // allows 2
-	results := []chan published{publishing1(s, ClientMessage{Topic: "a"}), publishing1(s, ClientMessage{Topic: "a"}), publishing1(s, ClientMessage{Topic: "a"})}
+	results := []chan publishedResult{publishing1(s, ClientMessage{Topic: "a"}), publishing1(s, ClientMessage{Topic: "a"}), publishing1(s, ClientMessage{Topic: "a"})}
 	first := c.publish()
 	c.publish()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -122,7 +122,7 @@ func TestTheRoomBeforeHandlers(t *testing.T) {
 		s := &Subscriber{cfg: SubscriberConfig{ReceiveWindow: window}}
 		s.queue = queue{items: make([]item, x.n), bytes: x.bytes}
 		if x.owed {
-			s.pubs = map[uint32]*publishing{1: {}}
+			s.rooms = []room{{Room: &checks{asks: map[uint32]chan error{1: nil}}}}
 		}
 		if got := s.crowded(x.size); got != x.crowded {
 			t.Errorf("%d items, %d bytes and one of %d, owed %v: crowded %v", x.n, x.bytes, x.size, x.owed, got)
@@ -130,7 +130,7 @@ func TestTheRoomBeforeHandlers(t *testing.T) {
 	}
 }
 
-// What is owed an answer: a publish, a claim, a subscription that is asked for or being ended. One
+// What is owed an answer: a request of a room, a subscription that is asked for or being ended. One
 // that goes on is not.
 func TestWhoIsOwedAnAnswer(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -138,8 +138,7 @@ func TestWhoIsOwedAnAnswer(t *testing.T) {
 		owed bool
 	}{
 		"nobody":              {&Subscriber{}, false},
-		"a publish":           {&Subscriber{pubs: map[uint32]*publishing{1: {}}}, true},
-		"a claim":             {&Subscriber{rooms: []room{{Room: &checks{asks: map[uint32]chan error{1: nil}}}}}, true},
+		"a request":           {&Subscriber{rooms: []room{{Room: &checks{asks: map[uint32]chan error{1: nil}}}}}, true},
 		"a Subscribe":         {&Subscriber{subs: map[uint32]*Subscription{1: {sent: true}}}, true},
 		"a Subscribe not yet": {&Subscriber{subs: map[uint32]*Subscription{1: {}}}, false},
 		"what goes on":        {&Subscriber{subs: map[uint32]*Subscription{1: {sent: true, active: true}}}, false},

@@ -55,8 +55,6 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 		return r.subscribed(body)
 	case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED:
 		return r.unsubscribed(body)
-	case wirev1.FrameType_FRAME_TYPE_PUBLISHED:
-		return r.published(body)
 	case wirev1.FrameType_FRAME_TYPE_ERROR:
 		return r.failure(body)
 	case wirev1.FrameType_FRAME_TYPE_GO_AWAY:
@@ -142,7 +140,7 @@ func (r *reader) unsubscribed(body []byte) error {
 	return nil
 }
 
-// failure takes an Error: of a subscription, of a publish, or of the connection.
+// failure takes an Error: of a subscription, of another request, or of the connection.
 func (r *reader) failure(body []byte) error {
 	var m wirev1.Error
 	if proto.Unmarshal(body, &m) != nil {
@@ -156,8 +154,8 @@ func (r *reader) failure(body []byte) error {
 	defer r.s.unlock()
 	if sub := r.s.subs[m.GetRef()]; sub != nil {
 		sub.refused(e)
-	} else if !r.s.roomsRefused(m.GetRef(), e) {
-		r.s.answered(m.GetRef(), Result{}, e)
+	} else {
+		r.s.roomsRefused(m.GetRef(), e)
 	}
 	return nil
 }

@@ -24,15 +24,20 @@ func init() {
 		}
 		s.mu.Lock()
 		defer s.unlock()
-		for _, r := range s.rooms {
-			if r.name == name {
-				return r.Room
-			}
-		}
-		r := build(host{s})
-		s.rooms = append(s.rooms, room{r, name})
-		return r
+		return roomFor(s, name, build)
 	}
+}
+
+// roomFor finds the room of a name, or has it made. Called with s.mu held.
+func roomFor[R ext.Room](s *Subscriber, name string, build func(ext.Host) R) R {
+	for _, r := range s.rooms {
+		if had, ok := r.Room.(R); ok && r.name == name {
+			return had
+		}
+	}
+	r := build(host{s})
+	s.rooms = append(s.rooms, room{r, name})
+	return r
 }
 
 // host is a Subscriber as its rooms see it.
@@ -70,12 +75,11 @@ func (s *Subscriber) roomsFrame(t wirev1.FrameType, body []byte) error {
 	return nil
 }
 
-// roomsRefused reports whether a room had asked what is refused. Called with s.mu held.
-func (s *Subscriber) roomsRefused(id uint32, err *Error) bool {
+// roomsRefused has the room that has asked what is refused take that. Called with s.mu held.
+func (s *Subscriber) roomsRefused(id uint32, err *Error) {
 	for _, r := range s.rooms {
 		if r.Refused(id, err) {
-			return true
+			return
 		}
 	}
-	return false
 }

@@ -61,13 +61,11 @@ type Subscriber struct {
 	flushArmed bool
 	acked      uint64
 
-	pubs map[uint32]*publishing
-	// closed and replaced when the connection or the room for publishing changes
-	pubChange chan struct{}
-	stats     Stats
-	gaps      []Gap    // for OnGap
-	calls     []func() // of others, for unlock
-	scratch   Delivery // of Inline
+	linked  chan struct{} // closed and replaced when the connection changes
+	stats   Stats
+	gaps    []Gap    // for OnGap
+	calls   []func() // of others, for unlock
+	scratch Delivery // of Inline
 
 	rooms []room // of features that share the connection
 }
@@ -114,7 +112,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
-		pubChange: make(chan struct{}),
+		linked: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handlerCtx, s.handlerCancel = context.WithCancel(context.Background())
@@ -192,7 +190,8 @@ func (s *Subscriber) await(ctx context.Context, sub *Subscription) error {
 	asked := l != nil && sub.sent && !sub.ending() && sub.request.GetStart() != wirev1.Start_START_SESSION
 	sub.end(err)
 	if asked {
-		_ = l.Put(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()}) // too short to be refused
+		// too short to be refused
+		_ = l.Put(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
 	}
 	s.mu.Unlock()
 	if asked {
@@ -208,7 +207,7 @@ func (s *Subscriber) await(ctx context.Context, sub *Subscription) error {
 func (s *Subscriber) Connected(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		linked, change, over := s.link != nil, s.pubChange, s.closing || s.err != nil
+		linked, change, over := s.link != nil, s.linked, s.closing || s.err != nil
 		why := s.endError()
 		s.mu.Unlock()
 		switch {
@@ -309,7 +308,7 @@ func (s *Subscriber) Close(ctx context.Context) error {
 	s.closing = true
 	byHandler := s.running > 0 && inHandler()
 	s.changed.Broadcast()
-	s.publishingChanged()
+	s.linkChanged()
 	l := s.link
 	s.mu.Unlock()
 	s.cancel()
@@ -348,12 +347,18 @@ func (s *Subscriber) abandon() {
 	s.changed.Broadcast()
 }
 
+// linkChanged wakes who waits for a connection. Called with s.mu held.
+func (s *Subscriber) linkChanged() {
+	close(s.linked)
+	s.linked = make(chan struct{})
+}
+
 // nextID is an id that names no request of the connection. Called with s.mu held.
 func (s *Subscriber) nextID() uint32 {
 	for {
 		s.lastID++
 		id := s.lastID
-		if id != 0 && s.subs[id] == nil && s.pubs[id] == nil && !slices.ContainsFunc(s.rooms, func(r room) bool { return r.Uses(id) }) {
+		if id != 0 && s.subs[id] == nil && !slices.ContainsFunc(s.rooms, func(r room) bool { return r.Uses(id) }) {
 			return id
 		}
 	}

@@ -41,6 +41,7 @@ type Conn struct {
 	head  [10]byte
 	write sync.Mutex
 	out   []byte
+	shut  bool // Close was said: nothing comes behind it
 }
 
 func newConn(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 4<<10)} }
@@ -129,7 +130,10 @@ func (w *Conn) next() error {
 	}
 	switch op {
 	case pingFrame:
-		return w.send(pongFrame, payload)
+		if err := w.send(pongFrame, payload); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
 	case pongFrame:
 		return nil
 	case closeFrame:
@@ -146,12 +150,25 @@ func (w *Conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// CloseWrite says Close, with status 1000: nothing is written behind it. Reads end where the server
+// has said so, too; whoever closes before may take what was written along.
+func (w *Conn) CloseWrite() error {
+	return w.send(closeFrame, binary.BigEndian.AppendUint16(nil, normalClosure))
+}
+
+// normalClosure is the status of a connection that has served its purpose.
+const normalClosure = 1000
+
 // final is the bit of a frame that ends its message.
 const final = 0x80
 
 func (w *Conn) send(op byte, b []byte) error {
 	w.write.Lock()
 	defer w.write.Unlock()
+	if w.shut {
+		return net.ErrClosed
+	}
+	w.shut = op == closeFrame
 	w.out = AppendFrame(w.out[:0], final|op, b)
 	_, err := w.Conn.Write(w.out)
 	if cap(w.out) > 64<<10 {

@@ -67,6 +67,25 @@ func TestWhatIsWrittenIsMasked(t *testing.T) {
 	}
 }
 
+// Behind Close nothing is written, not even the answer to a Ping, and what the server still says is
+// read up to its own Close.
+func TestWhoClosesReadsOn(t *testing.T) {
+	c, r := pipe([]byte{0x89, 1, 'p', 0x82, 2, 'h', 'i', 0x88, 2, 3, 232})
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	out := bytes.Clone(r.out.Bytes())
+	if len(out) != 8 || out[0] != 0x88 || out[1] != 0x82 || out[6]^out[2] != 3 || out[7]^out[3] != 232 {
+		t.Errorf("Close is sent as %x", out)
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != "hi" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := c.Write([]byte("late")); !errors.Is(err, net.ErrClosed) || c.CloseWrite() == nil || !bytes.Equal(r.out.Bytes(), out) {
+		t.Errorf("%v: behind Close came %x", err, r.out.Bytes()[len(out):])
+	}
+}
+
 func TestAnswersThatAreNoWebSocket(t *testing.T) {
 	for answer, want := range map[string]string{
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\nno go": "403 Forbidden: no go",
