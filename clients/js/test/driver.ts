@@ -134,7 +134,7 @@ const orders: Record<string, (o: Order) => unknown> = {
   close: () => client.close().then(() => tell("closed")),
 };
 
-tell("ready", { sdk: "pushmesh-js", transports: ["websocket"], without: ["bytes"] }); // a WebSocket shows a message when it is whole
+tell("ready", { sdk: "pushmesh-js", transports: ["websocket"], without: ["bytes", "cancel"] }); // a WebSocket shows a message when it is whole
 createInterface({ input: process.stdin })
   .on("line", (line) => {
     const o = { name: "", ...JSON.parse(line) } as Order;

@@ -40,7 +40,7 @@ type order struct {
 	Positions                                        []place
 	RankTopK                                         uint32 `json:"rank_top_k"`
 	AfterMs                                          int64  `json:"after_ms"`
-	Payload, State, Resource                         string
+	Payload, State, Resource, Token                  string
 	DedupeKey                                        string `json:"dedupe_key"`
 	Headers                                          map[string]string
 	TTLMs                                            int64 `json:"ttl_ms"`
@@ -76,7 +76,8 @@ type driver struct {
 	names   map[string]string // of subscriptions, by filter
 	claims  map[string]*claim.Place
 	watches map[string]*presence.Watcher
-	held    map[string]chan error // of handlers, by message
+	held    map[string]chan error         // of handlers, by message
+	cancels map[string]context.CancelFunc // of calls that may be cancelled
 }
 
 // Run serves the lines of in until its end. A fault makes it an SDK that the scenes are to find:
@@ -85,8 +86,9 @@ func Run(in io.Reader, out io.Writer, fault string) error {
 	d := &driver{
 		fault: fault, lines: json.NewEncoder(out), subs: map[string]*pushmesh.Subscription{}, names: map[string]string{},
 		claims: map[string]*claim.Place{}, watches: map[string]*presence.Watcher{}, held: map[string]chan error{},
+		cancels: map[string]context.CancelFunc{},
 	}
-	d.tell("ready", tell{"sdk": "pushmesh-go", "transports": []string{"tcp", "websocket"}, "without": []string{"refresh"}})
+	d.tell("ready", tell{"sdk": "pushmesh-go", "transports": []string{"tcp", "websocket"}})
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -109,6 +111,10 @@ func (d *driver) tell(what string, members tell) {
 }
 
 func (d *driver) fail(name string, err error) {
+	if errors.Is(err, context.Canceled) {
+		d.tell("cancelled", tell{"name": name})
+		return
+	}
 	var e *pushmesh.Error
 	d.tell("failed", tell{"name": name, "code": codeOf(err), "unknown": errors.As(err, &e) && e.Unknown, "message": err.Error()})
 }
@@ -137,12 +143,17 @@ func (d *driver) carryOut(o *order) error {
 	case "connect":
 		return d.connect(o)
 	case "subscribe":
-		return d.subscribe(o)
+		d.subscribe(o)
 	case "answer":
 		d.answer(o)
 	case "unsubscribe":
-		sub := d.subs[o.Name]
-		go func() { _ = sub.Unsubscribe(ctx) }()
+		if sub := d.subs[o.Name]; sub != nil {
+			go func() { _ = sub.Unsubscribe(ctx) }()
+		} else {
+			d.cancels[o.Name]()
+		}
+	case "cancel":
+		d.cancels[o.Name]()
 	case "positions":
 		var all []tell
 		for _, p := range d.subs[o.Name].Positions() {
@@ -152,7 +163,7 @@ func (d *driver) carryOut(o *order) error {
 	case "publish":
 		d.publish(o)
 	case "claim":
-		go d.claim(d.client, o)
+		go d.claim(d.cancellable(o.Name), d.client, o)
 	case "release":
 		c := d.claims[o.Name]
 		d.later(o.Name, "released", func() error { return c.Release(ctx) })
@@ -163,6 +174,12 @@ func (d *driver) carryOut(o *order) error {
 	case "state":
 		client := d.client
 		d.later(o.Name, "stated", func() error { return presence.SetState(ctx, client, o.Topic, []byte(o.State)) })
+	case "refresh":
+		client := d.client
+		d.later(o.Name, "refreshed", func() error {
+			_, err := client.RefreshToken(ctx, o.Token)
+			return err
+		})
 	case "close":
 		client := d.client
 		go func() {
@@ -173,6 +190,13 @@ func (d *driver) carryOut(o *order) error {
 		return fmt.Errorf("there is nothing to do that is called %q", o.Do)
 	}
 	return nil
+}
+
+// cancellable is the context of a call. Called with d.mu held.
+func (d *driver) cancellable(name string) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancels[name] = cancel
+	return ctx
 }
 
 // later tells how a call has ended.
@@ -244,23 +268,32 @@ func (d *driver) gap(g pushmesh.Gap) {
 	d.tell("gap", tell{"name": name, "topic": g.Topic, "epoch": g.Epoch, "from": g.From, "to": g.To, "missed": g.Missed, "code": codeName(g.Code)})
 }
 
-func (d *driver) subscribe(o *order) error {
-	sub, err := d.client.Start(o.Filter, d.handler(o), options(o)...)
-	if err != nil {
-		return err
-	}
-	d.subs[o.Name], d.names[o.Filter] = sub, o.Name
-	client := d.client
+func (d *driver) subscribe(o *order) {
+	client, ctx := d.client, d.cancellable(o.Name)
+	d.names[o.Filter] = o.Name
 	go func() {
-		if sub.Ready(context.Background()) == nil {
-			d.tell("subscribed", tell{"name": o.Name})
+		sub, err := client.Subscribe(ctx, o.Filter, d.handler(o), options(o)...)
+		var refused *pushmesh.Error
+		switch {
+		case errors.As(err, &refused) && !errors.Is(err, pushmesh.ErrBadTopic) && ctx.Err() == nil && client.Err() == nil:
+			// by the edge
+			d.tell("ended", tell{"name": o.Name, "code": codeOf(err)})
+			return
+		case errors.Is(err, pushmesh.ErrClosed):
+			return
+		case err != nil:
+			d.fail(o.Name, err)
+			return
 		}
+		d.mu.Lock()
+		d.subs[o.Name] = sub
+		d.mu.Unlock()
+		d.tell("subscribed", tell{"name": o.Name})
 		<-sub.Done()
 		if err := sub.Err(); err != nil && client.Err() == nil && !errors.Is(err, pushmesh.ErrClosed) {
 			d.tell("ended", tell{"name": o.Name, "code": codeOf(err)})
 		}
 	}()
-	return nil
 }
 
 func options(o *order) (all []pushmesh.Option) {
@@ -274,9 +307,11 @@ func options(o *order) (all []pushmesh.Option) {
 	add(o.Start == "after", pushmesh.FromSeq(uint64(o.Epoch), uint64(o.Seq)))
 	add(o.Start == "last", pushmesh.FromLast(uint64(o.N)))
 	add(o.Start == "session", pushmesh.FromSession())
+	var positions []pushmesh.Position
 	for _, p := range o.Positions {
-		add(true, pushmesh.FromPositions(pushmesh.Position{Topic: p.Topic, Epoch: uint64(p.Epoch), Seq: uint64(p.Seq)}))
+		positions = append(positions, pushmesh.Position{Topic: p.Topic, Epoch: uint64(p.Epoch), Seq: uint64(p.Seq)})
 	}
+	add(len(positions) > 0, pushmesh.FromPositions(positions...))
 	add(o.Group != "", pushmesh.WithGroup(o.Group))
 	add(o.GroupKey != "", pushmesh.WithGroupKey(o.GroupKey))
 	add(o.Where != "", pushmesh.WithWhere(o.Where))
@@ -339,9 +374,9 @@ func (d *driver) answer(o *order) {
 }
 
 func (d *driver) publish(o *order) {
-	client := d.client
+	client, ctx := d.client, d.cancellable(o.Name)
 	go func() {
-		r, err := client.Publish(context.Background(), pushmesh.ClientMessage{Topic: o.Topic, Payload: []byte(o.Payload), Headers: o.Headers, DedupeKey: o.DedupeKey})
+		r, err := client.Publish(ctx, pushmesh.ClientMessage{Topic: o.Topic, Payload: []byte(o.Payload), Headers: o.Headers, DedupeKey: o.DedupeKey})
 		if err != nil {
 			d.fail(o.Name, err)
 			return
@@ -350,8 +385,7 @@ func (d *driver) publish(o *order) {
 	}()
 }
 
-func (d *driver) claim(client *pushmesh.Subscriber, o *order) {
-	ctx := context.Background()
+func (d *driver) claim(ctx context.Context, client *pushmesh.Subscriber, o *order) {
 	opts := []claim.Option{claim.OnPosition(func(at int) { d.tell("queued", tell{"name": o.Name, "position": at}) })}
 	if o.TTLMs > 0 {
 		opts = append(opts, claim.WithTTL(ms(o.TTLMs)))
@@ -363,6 +397,7 @@ func (d *driver) claim(client *pushmesh.Subscriber, o *order) {
 		opts = append(opts, claim.WithoutWaiting())
 	}
 	c, err := claim.Join(ctx, client, o.Resource, opts...)
+	ctx = context.Background() // the place stays
 	if err != nil {
 		d.fail(o.Name, err)
 		return
