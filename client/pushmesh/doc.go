@@ -66,7 +66,8 @@
 //	}
 //
 // What else goes over a Subscriber's connection are packages beside this one: claim, for resources
-// that one holds while others wait in line, and presence, for who is in a topic.
+// that one holds while others wait in line, and presence, for who is in a topic. Package admin asks
+// routers about namespaces, logs, sessions and more.
 //
 // With [NewBackend] a Subscriber's connection is a gRPC stream to a router, as backends want it:
 // they need reach no edge, may subscribe to the mesh's own topics, such as $events/#, and have

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -13,10 +12,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pushmesh/pushmesh/client/admin"
 	"github.com/pushmesh/pushmesh/client/claim"
-	presences "github.com/pushmesh/pushmesh/client/presence"
+	"github.com/pushmesh/pushmesh/client/presence"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 )
@@ -328,11 +327,11 @@ func Example_whoIsThere() {
 		fmt.Println(err)
 		return
 	}
-	if err := presences.SetState(ctx, s, "room/42/chat", []byte("typing")); err != nil {
+	if err := presence.SetState(ctx, s, "room/42/chat", []byte("typing")); err != nil {
 		fmt.Println(err)
 		return
 	}
-	w, err := presences.Watch(ctx, s, "room/42/chat", func(presences.Change) {
+	w, err := presence.Watch(ctx, s, "room/42/chat", func(presence.Change) {
 		// who has come, and who has gone
 	})
 	if err != nil {
@@ -611,40 +610,30 @@ func Example_history() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	history := pushmeshv1.NewHistoryServiceClient(conn)
-	heads, err := history.Head(context.Background(), &pushmeshv1.HeadRequest{Topics: []string{"room/42/chat"}})
+	mesh := admin.New(conn)
+	heads, err := mesh.Heads(context.Background(), "room/42/chat")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	head := heads.GetHeads()[0]
-	fmt.Println("head", head.GetSeq(), "oldest", head.GetOldest())
+	head := heads[0]
+	fmt.Println("head", head.Seq, "oldest", head.Oldest)
 	last := uint64(2) // this many
-	stream, err := history.Read(context.Background(), &pushmeshv1.ReadRequest{
-		Topic: "room/42/chat", Epoch: head.GetEpoch(), FromSeq: head.GetSeq() - min(head.GetSeq(), last) + 1,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for {
-		part, err := stream.Recv()
+	behind := pushmesh.Position{Topic: head.Topic, Epoch: head.Epoch, Seq: head.Seq - min(head.Seq, last)}
+	for m, err := range mesh.Read(context.Background(), behind, last) {
 		if err != nil {
-			fmt.Println("complete:", errors.Is(err, io.EOF))
+			fmt.Println(err)
 			return
 		}
-		for _, m := range part.GetMessages() {
-			fmt.Println(m.GetSeq(), string(m.GetPayload()))
-		}
+		fmt.Println(m.Seq, string(m.Payload))
 	}
 	// Output:
 	// head 3 oldest 1
 	// 2 two
 	// 3 three
-	// complete: true
 }
 
-// Who is subscribed to a topic, page by page. Its namespace has presence.
+// Who is subscribed to a topic: connections, with their edges. Its namespace has presence.
 func Example_presence() {
 	router := startRouter()
 	defer router.stop()
@@ -655,19 +644,12 @@ func Example_presence() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	presence := pushmeshv1.NewPresenceServiceClient(conn)
-	for page := ""; ; {
-		members, err := presence.List(context.Background(), &pushmeshv1.PresenceServiceListRequest{Topic: "room/42/chat", PageToken: page})
+	for m, err := range admin.New(conn).Members(context.Background(), "room/42/chat") {
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		for _, m := range members.GetMembers() {
-			fmt.Println(m.GetClientId(), "on", m.GetEdge())
-		}
-		if page = members.GetNextPageToken(); page == "" {
-			return
-		}
+		fmt.Println(m.ClientID, "on", m.Edge)
 	}
 	// Output:
 	// ann on edge-1
@@ -685,26 +667,22 @@ func Example_namespaces() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	namespaces := pushmeshv1.NewNamespaceServiceClient(conn)
-	got, err := namespaces.Get(context.Background(), &pushmeshv1.NamespaceServiceGetRequest{Prefix: "room"})
+	mesh := admin.New(conn)
+	room, err := mesh.Namespace(context.Background(), "room")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	policy := got.GetNamespace().GetPolicy()
-	policy.Presence, policy.Retention = true, durationpb.New(7*24*time.Hour)
-	put, err := namespaces.Put(context.Background(), &pushmeshv1.NamespaceServicePutRequest{
-		Namespace: &pushmeshv1.Namespace{Prefix: "room", Policy: policy},
-	})
+	fmt.Println("durable", room.Policy.Durable, "presence", room.Policy.Presence)
+	room.Policy.Presence, room.Policy.Retention = true, 7*24*time.Hour
+	lagging, err := mesh.PutNamespace(context.Background(), room.Prefix, room.Policy)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	p := put.GetNamespace().GetPolicy()
-	fmt.Println("durable", p.GetDurable(), "presence", p.GetPresence(), "retention", p.GetRetention().AsDuration())
-	fmt.Println("processes that may not know it yet:", len(put.GetLagging()))
+	fmt.Println("processes that may not know it yet:", len(lagging))
 	// Output:
-	// durable true presence true retention 168h0m0s
+	// durable true presence false
 	// processes that may not know it yet: 0
 }
 
@@ -719,15 +697,14 @@ func Example_sessions() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	sessions := pushmeshv1.NewSessionServiceClient(conn)
 	// Without authentication the user of a client is "client:" and its id.
-	got, err := sessions.Get(context.Background(), &pushmeshv1.SessionServiceGetRequest{User: "client:ann", Name: "inbox"})
+	session, err := admin.New(conn).Session(context.Background(), "client:ann", "inbox")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, c := range got.GetSession().GetCursors() {
-		fmt.Println(c.GetTopic(), "through", c.GetFloor(), "of", c.GetHead(), "- not ACKed:", c.GetLag())
+	for _, c := range session.Cursors {
+		fmt.Println(c.Topic, "through", c.Floor, "of", c.Head, "- not ACKed:", c.Lag)
 	}
 	// Output:
 	// room/42/chat through 1 of 3 - not ACKed: 2
@@ -744,24 +721,23 @@ func Example_deadLetters() {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	letters := pushmeshv1.NewDeadLetterServiceClient(conn)
-	all, err := letters.List(context.Background(), &pushmeshv1.DeadLetterServiceListRequest{Filter: "room/#"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	mesh := admin.New(conn)
 	var ids []uint64
-	for _, l := range all.GetDeadLetters() {
-		fmt.Println(l.GetTopic(), l.GetSeq(), l.GetReason(), "after", l.GetAttempts(), "attempts of", l.GetUser())
-		ids = append(ids, l.GetId())
+	for l, err := range mesh.DeadLetters(context.Background(), "room/#") {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(l.Topic, l.Seq, l.Reason, "after", l.Attempts, "attempts of", l.User)
+		ids = append(ids, l.ID)
 	}
-	replayed, err := letters.Replay(context.Background(), &pushmeshv1.DeadLetterServiceReplayRequest{Ids: ids})
+	replayed, err := mesh.ReplayDeadLetters(context.Background(), admin.Which{IDs: ids})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("published again:", replayed.GetReplayed())
+	fmt.Println("published again:", replayed.Replayed)
 	// Output:
-	// room/42/chat 2 CODE_ATTEMPTS_EXHAUSTED after 16 attempts of client:ann
+	// room/42/chat 2 ATTEMPTS_EXHAUSTED after 16 attempts of client:ann
 	// published again: 1
 }

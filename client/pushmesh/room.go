@@ -17,6 +17,13 @@ type room struct {
 }
 
 func init() {
+	ext.Fault = func(ctx context.Context, err error) error {
+		fault := fromStatus(err)
+		if ctx.Err() == nil {
+			return fault
+		}
+		return waited(ctx, "no answer from a router", fault)
+	}
 	ext.Attach = func(subscriber any, name string, build func(ext.Host) ext.Room) ext.Room {
 		s, ok := subscriber.(*Subscriber)
 		if !ok {

@@ -56,6 +56,10 @@ type Room interface {
 // it: so nobody outside can.
 var Attach func(subscriber any, name string, build func(Host) Room) Room
 
+// Fault is the *pushmesh.Error of a call to a router that failed, or the end of its context with
+// what stood in the way. Package pushmesh sets it.
+var Fault func(ctx context.Context, err error) error
+
 // Milliseconds are rounded up: what is asked for is never taken for 0, which is the mesh's default.
 func Milliseconds(d time.Duration) uint32 {
 	return uint32(min((max(d, 0)+time.Millisecond-1)/time.Millisecond, 1<<32-1))
