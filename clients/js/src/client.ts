@@ -75,7 +75,10 @@ export class Client {
     return this.hub.part(Refresher).refresh(token);
   }
 
-  /** Lets handlers that run finish, sends their ACKs and hangs up. What waited for a handler is left un-ACKed. */
+  /**
+   * Lets handlers that run finish, for closeMs at most, sends their ACKs and hangs up. What waited for
+   * a handler is left un-ACKed. A handler, or the body of a loop, must not wait for it: it waits for them.
+   */
   close(): Promise<void> {
     this.closing ??= this.shut();
     return this.closing;

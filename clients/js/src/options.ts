@@ -99,7 +99,7 @@ export function complete(given: ConnectOptions): ClientOptions {
   const { url, ...rest } = given;
   const urls = typeof url === "string" ? [url] : [...url];
   if (urls.length === 0) throw invalid("url is empty: name an edge, like ws://127.0.0.1:7400");
-  for (const one of urls) if (!/^wss?:\/\/[^/?#]+/.test(one)) throw invalid(`url ${JSON.stringify(one)} must begin with ws:// or wss://, like ws://127.0.0.1:7400`);
+  for (const one of urls) if (!/^wss?:\/\/[^/?#\s]+[^#\s]*$/.test(one)) throw invalid(`url ${JSON.stringify(one)} must begin with ws:// or wss://, like ws://127.0.0.1:7400, and have no # and no blanks`);
   const o: ClientOptions = { clientId: "", session: "", agent: "pushmesh-js", window: 256, minBackoffMs: 100, maxBackoffMs: 10_000, attemptMs: 5000, closeMs: 5000, follow: true, ...defined(rest), urls };
   o.maxBackoffMs = Math.max(o.maxBackoffMs, o.minBackoffMs);
   if (toUTF8(o.clientId).length > 64) throw invalid(`clientId has ${toUTF8(o.clientId).length} bytes, 64 at most`);

@@ -156,6 +156,8 @@ test("where AbortSignals have no reason, as in React Native, the end says why al
 
 test("options that no client can work with are refused", () => {
   for (const [options, want] of [
+    [{ url: "ws://a b" }, /url/],
+    [{ url: "ws://a/#b" }, /url/],
     [{ minBackoffMs: 0 }, /minBackoffMs/],
     [{ maxBackoffMs: NaN }, /maxBackoffMs/],
     [{ attemptMs: -1 }, /attemptMs/],

@@ -145,6 +145,18 @@ timed("a slow link is not given up while bytes go out, and one that takes none i
   assert.ok(c.closed());
 });
 
+timed("a socket that does not say how much it has to send is not taken for stuck", (machine) => {
+  const c = connection(machine);
+  c.waits(undefined as unknown as number); // React Native's has no bufferedAmount
+  for (let i = 0; i < 5; i++) {
+    c.link.append(Uint8Array.of(0, 0, 0, 99));
+    c.link.flush();
+    machine.awake(20_000);
+    c.pong();
+  }
+  assert.ok(!c.closed());
+});
+
 timed("timers fire when their time has come by the clock", (machine) => {
   let ran = 0;
   machine.timers.after(1000, () => ran++);

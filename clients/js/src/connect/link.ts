@@ -108,7 +108,7 @@ export class Link {
 
   /** Whether the socket has much to send, and has sent none of it for long. A slow link is not stuck. */
   private stuck(): boolean {
-    const waits = this.socket.bufferedAmount;
+    const waits = this.socket.bufferedAmount || 0; // React Native does not say
     const now = this.timers.now();
     const moved = waits <= MOST_QUEUED || this.given - waits > this.gone;
     this.gone = this.given - waits;

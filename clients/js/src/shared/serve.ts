@@ -58,7 +58,7 @@ export class Tab {
     switch (line.do) {
       case "hello":
         // The lock is the tab's as long as it lives, however it ends.
-        void globalThis.navigator?.locks?.request(line.lock, () => this.end());
+        globalThis.navigator?.locks?.request(line.lock, () => this.end()).catch(() => undefined);
         return;
       case "subscribe":
         return this.subscribe(line.n, line.filter, line.options);

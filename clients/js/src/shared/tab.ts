@@ -52,7 +52,7 @@ export class TabClient {
     const held = new Promise<void>((resolve) => (release = resolve));
     this.release = release;
     const locks = globalThis.navigator?.locks;
-    if (locks) void locks.request(lock, () => (this.say({ do: "hello", lock }), held));
+    locks?.request(lock, () => (this.say({ do: "hello", lock }), held)).catch(() => undefined); // a frame without an origin has none
     globalThis.addEventListener?.("pagehide", (e) => !(e as PageTransitionEvent).persisted && this.close());
   }
 
