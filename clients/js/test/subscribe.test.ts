@@ -115,6 +115,24 @@ test("what was refused comes again, however many messages lie between", async ()
   assert.equal(await seen.next(), 3);
 });
 
+test("what was ACKed before a subscription is ended is ACKed", async () => {
+  const { client, peer } = await h.joined({ session: "s" });
+  const sub = client.subscribe("a/b", { ack: true, from: "session" });
+  const { id } = await peer.subscribed();
+  const loop = (async () => {
+    for await (const m of sub) {
+      m.ack();
+      break;
+    }
+  })();
+  peer.message({ seq: 1, subs: [id] });
+  const types: number[] = [];
+  while (types.at(-1) !== FrameType.UNSUBSCRIBE) types.push((await peer.frames.next())[0]);
+  assert.deepEqual(types, [FrameType.ACK, FrameType.UNSUBSCRIBE]); // an edge knows nothing of the subscription behind that
+  peer.send(FrameType.UNSUBSCRIBED, schema.Unsubscribed, { id });
+  await loop;
+});
+
 test("an ACK of the epoch before is not one of the new epoch", async () => {
   const { client, peer } = await h.joined();
   const seen = new Inbox<number>();

@@ -78,6 +78,7 @@ export class Subscriptions implements Part {
     const asked = sub.sent && sub.state !== "ended";
     sub.end(undefined);
     if (!asked || !link) return this.unsubscribing.get(sub.id)?.done ?? Promise.resolve();
+    this.flush(); // what was ACKed is ACKed: behind this the edge does not know the subscription
     const request = new Unsubscribing(sub.id, link);
     this.unsubscribing.set(sub.id, request);
     this.hub.requests.set(sub.id, request);
