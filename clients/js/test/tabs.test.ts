@@ -158,3 +158,35 @@ test("a tab whose worker can't be loaded says so", async () => {
   assert.match((await failed).message, /SharedWorker/);
   t.close();
 });
+
+test("a tab whose worker is gone is told, and a worker whose tab is gone forgets it", async () => {
+  const held: { name: string; free: () => void }[] = [];
+  const own = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const tails = new Map<string, Promise<unknown>>();
+  const locks = {
+    request(name: string, run: () => unknown): Promise<unknown> {
+      const got = (tails.get(name) ?? Promise.resolve()).then(() => {
+        const gone = new Promise<void>((resolve) => held.push({ name, free: resolve }));
+        return Promise.race([run(), gone]); // free: its holder has died
+      });
+      tails.set(name, got);
+      return got;
+    },
+  };
+  Object.defineProperty(globalThis, "navigator", { value: { locks }, configurable: true });
+  try {
+    const { tab: t } = tab();
+    const over = new Promise<MeshError>((resolve) => t.on("ended", resolve));
+    const sub = t.subscribe("a/b", () => undefined);
+    await peer.subscribed();
+    await sub.ready;
+    held.find(({ name }) => name.endsWith("/worker"))!.free();
+    assert.equal((await over).code, "UNAVAILABLE");
+    await assert.rejects(t.publish("a/b", "x"), /SharedWorker/);
+    const { id } = await peer.get(FrameType.UNSUBSCRIBE, schema.Unsubscribe); // its lock is free
+    peer.send(FrameType.UNSUBSCRIBED, schema.Unsubscribed, { id });
+  } finally {
+    if (own) Object.defineProperty(globalThis, "navigator", own);
+    else delete (globalThis as { navigator?: unknown }).navigator;
+  }
+});

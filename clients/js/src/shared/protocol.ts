@@ -44,7 +44,11 @@ export type FromTab =
   | { do: "state"; n: number; topic: string; state: Uint8Array }
   | { do: "bye" };
 
+/** The lock that the worker has for a tab, as long as it lives. */
+export const workerLock = (tabLock: string) => `${tabLock}/worker`;
+
 export type ToTab =
+  | { told: "hello" }
   | { told: "state"; state: State; connection: Connection | undefined }
   | { told: "disconnected" | "failed"; message: string }
   | { told: "over"; fault: Fault }

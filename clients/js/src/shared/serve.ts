@@ -3,7 +3,7 @@ import { MeshError, asError, invalid } from "../error.js";
 import { setState, watchPresence, type PresenceWatch } from "../presence/presence.js";
 import type { Message } from "../subscribe/message.js";
 import type { Subscription } from "../subscribe/subscription.js";
-import { faultOf, type FromTab, type Plain, type ToTab } from "./protocol.js";
+import { faultOf, workerLock, type FromTab, type Plain, type ToTab } from "./protocol.js";
 
 const plainOf = (m: Message): Plain => ({
   topic: m.topic, seq: m.seq, epoch: m.epoch, payload: m.payload.slice(), id: m.id, headers: { ...m.headers }, attempt: m.attempt, priority: m.priority,
@@ -20,6 +20,8 @@ export class Tab {
   private readonly undo: (() => void)[] = [];
   private messages = 0;
   private gone = false;
+  private free!: () => void;
+  private readonly freed = new Promise<void>((resolve) => (this.free = resolve));
 
   constructor(
     private readonly client: Client,
@@ -59,6 +61,8 @@ export class Tab {
       case "hello":
         // The lock is the tab's as long as it lives, however it ends.
         globalThis.navigator?.locks?.request(line.lock, () => this.end()).catch(() => undefined);
+        // And this one is the worker's.
+        globalThis.navigator?.locks?.request(workerLock(line.lock), () => (this.tell({ told: "hello" }), this.freed)).catch(() => undefined);
         return;
       case "subscribe":
         return this.subscribe(line.n, line.filter, line.options);
@@ -124,6 +128,7 @@ export class Tab {
   /** The tab is gone: what it was handed and did not answer comes to another. */
   end(): void {
     this.gone = true;
+    this.free();
     this.undo.splice(0).forEach((f) => f());
     this.port.onmessage = null;
     for (const sub of this.subs.values()) void sub.unsubscribe();

@@ -5,7 +5,7 @@ import { bytesOf, type Payload, type PublishOptions, type Published } from "../p
 import type { PresenceChange } from "../presence/crowd.js";
 import type { SubscribeOptions } from "../subscribe/options.js";
 import { fromUTF8 } from "../wire/utf8.js";
-import type { Fault, FromTab, Plain, TabEvents, ToTab } from "./protocol.js";
+import { workerLock, type Fault, type FromTab, type Plain, type TabEvents, type ToTab } from "./protocol.js";
 
 const errorOf = (f: Fault) => new MeshError(f.code, f.reason, f.retryAfterMs, f.unknown);
 
@@ -40,6 +40,7 @@ export class TabClient {
   private readonly calls = new Map<number, { resolve: (value: any) => void; reject: (e: Error) => void }>();
   private readonly listeners = new Map<keyof TabEvents, Set<(value: never) => void>>();
   private readonly release: () => void;
+  private readonly lock = `pushmesh-${Math.random().toString(36).slice(2)}`;
   private last = 0;
   private over: MeshError | undefined;
 
@@ -47,7 +48,7 @@ export class TabClient {
     this.port = port;
     port.onmessage = ({ data }: MessageEvent<ToTab>) => this.take(data);
     // The worker gets this lock when the tab ends, however it does.
-    const lock = `pushmesh-${Math.random().toString(36).slice(2)}`;
+    const { lock } = this;
     let release = () => undefined as void;
     const held = new Promise<void>((resolve) => (release = resolve));
     this.release = release;
@@ -159,6 +160,9 @@ export class TabClient {
 
   private take(line: ToTab): void {
     switch (line.told) {
+      case "hello":
+        globalThis.navigator?.locks?.request(workerLock(this.lock), () => this.finish(new MeshError("UNAVAILABLE", "the SharedWorker is gone"))).catch(() => undefined);
+        return;
       case "state":
         return this.become(line.state, line.connection);
       case "disconnected":
