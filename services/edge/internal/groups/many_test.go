@@ -145,7 +145,8 @@ func (c *crowd) fill(b testing.TB, n int) {
 	c.joinAll(b, n, func(i int) { c.ask(i, i+1) })
 }
 
-// joinAll asks n times to join a group. Only so many wait at a time: what waits for long is refused.
+// joinAll asks n times to join a group. Only so many wait at a time: what waits for long is
+// refused.
 func (c *crowd) joinAll(b testing.TB, n int, ask func(i int)) {
 	const atATime = 1000
 	for asked := range n + atATime {
