@@ -115,6 +115,7 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 		sub.unasked = make(chan struct{})
 	}
 	s.changed.Broadcast() // the reader reads on for the answer
+	s.flushAcks()         // behind Unsubscribe nobody would know whose they are
 	s.mu.Unlock()
 	// Without a connection there is nothing to confirm: connectionLost ends the subscription.
 	_ = l.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})

@@ -36,7 +36,7 @@ class Driver:
         self.client: pushmesh.Client
         self.subs: dict[str, pushmesh.Subscription] = {}
         self.filters: dict[str, str] = {}
-        self.held: dict[tuple[str, str, int], asyncio.Future[pushmesh.Nack | None]] = {}
+        self.held: dict[tuple[str, str, int], tuple[asyncio.Future[pushmesh.Nack | None], pushmesh.Message | None]] = {}
         self.claims: dict[str, pushmesh.Claim] = {}
         self.watches: dict[str, pushmesh.PresenceWatch] = {}
         self.tasks: set[asyncio.Task[None]] = set()
@@ -108,7 +108,7 @@ class Driver:
             tell("ended", **reason(why))
 
     async def subscribe(self, d: dict[str, Any]) -> None:
-        name, hold = d["name"], d.get("hold", False)
+        name, hold, manual = d["name"], d.get("hold", False), d.get("manual", False)
 
         async def handler(m: pushmesh.Message) -> None:
             tell(
@@ -117,7 +117,8 @@ class Driver:
             )
             if not hold:
                 return
-            answer = self.held[name, m.topic, m.seq] = asyncio.get_running_loop().create_future()
+            answer = asyncio.get_running_loop().create_future()
+            self.held[name, m.topic, m.seq] = answer, m if manual else None
             if (nack := await answer) is not None:
                 raise nack
 
@@ -130,7 +131,7 @@ class Driver:
             d["filter"], handler, ack=d.get("ack", False), start=starts[d.get("start") or "live"](),
             positions=[Position(p["topic"], int(p.get("epoch", 0)), int(p.get("seq", 0))) for p in d.get("positions", [])],
             group=d.get("group", ""), group_key=d.get("group_key", ""), where=d.get("where", ""), rank_top_k=d.get("rank_top_k", 0),
-            no_echo=d.get("no_echo", False), skip_last=d.get("skip_last", False), receive_window=d.get("window", 0),
+            no_echo=d.get("no_echo", False), manual=manual, skip_last=d.get("skip_last", False), receive_window=d.get("window", 0),
         )))
 
     async def follow(self, name: str, call: Awaitable[pushmesh.Subscription]) -> None:
@@ -156,7 +157,10 @@ class Driver:
 
     async def answer(self, d: dict[str, Any]) -> None:
         nack = pushmesh.Nack(d.get("reason", ""), after=d.get("after_ms", 0) / 1000) if d["with"] == "nack" else None
-        self.held.pop((d["name"], d["topic"], int(d["seq"]))).set_result(nack)
+        answer, by_call = self.held.pop((d["name"], d["topic"], int(d["seq"])))
+        if by_call and not nack:
+            by_call.ack()
+        answer.set_result(nack)
 
     async def unsubscribe(self, d: dict[str, Any]) -> None:
         if sub := self.subs.get(d["name"]):
@@ -242,7 +246,7 @@ async def main() -> None:
         await getattr(driver, d["do"])(d)
     driver.closing = True
     if hasattr(driver, "client"):
-        for answer in driver.held.values():
+        for answer, _ in driver.held.values():
             answer.cancel()
         await driver.client.close()
     for task in set(driver.tasks):

@@ -89,6 +89,7 @@ function subscribe(o: Order) {
 function answer(o: Order) {
   const { message, done } = held.get(key(o.name, o["topic"], o["seq"]))!;
   if (o["with"] === "nack") message.nack(o["after_ms"] ?? 0, o["reason"] ?? "");
+  else message.ack(); // at once, as with "manual"
   done();
 }
 

@@ -33,7 +33,7 @@ type order struct {
 	Tokens                                           []json.RawMessage
 	Filter, Start, Group, Where, Topic, With, Reason string
 	GroupKey                                         string `json:"group_key"`
-	Ack, Hold                                        bool
+	Ack, Hold, Manual                                bool
 	NoEcho                                           bool `json:"no_echo"`
 	SkipLast                                         bool `json:"skip_last"`
 	Seq, Epoch, N                                    whole
@@ -76,7 +76,7 @@ type driver struct {
 	names   map[string]string // of subscriptions, by filter
 	claims  map[string]*claim.Place
 	watches map[string]*presence.Watcher
-	held    map[string]chan error         // of handlers, by message
+	held    map[string]heldMessage        // by what heldKey makes of them
 	cancels map[string]context.CancelFunc // of calls that may be cancelled
 }
 
@@ -85,7 +85,7 @@ type driver struct {
 func Run(in io.Reader, out io.Writer, fault string) error {
 	d := &driver{
 		fault: fault, lines: json.NewEncoder(out), subs: map[string]*pushmesh.Subscription{}, names: map[string]string{},
-		claims: map[string]*claim.Place{}, watches: map[string]*presence.Watcher{}, held: map[string]chan error{},
+		claims: map[string]*claim.Place{}, watches: map[string]*presence.Watcher{}, held: map[string]heldMessage{},
 		cancels: map[string]context.CancelFunc{},
 	}
 	d.tell("ready", tell{"sdk": "pushmesh-go", "transports": []string{"tcp", "websocket"}})
@@ -303,6 +303,7 @@ func options(o *order) (all []pushmesh.Option) {
 		}
 	}
 	add(o.Ack, pushmesh.WithAck())
+	add(o.Manual, pushmesh.WithManualAck())
 	add(o.Start == "earliest", pushmesh.FromEarliest())
 	add(o.Start == "after", pushmesh.FromSeq(uint64(o.Epoch), uint64(o.Seq)))
 	add(o.Start == "last", pushmesh.FromLast(uint64(o.N)))
@@ -332,7 +333,7 @@ func (d *driver) handler(o *order) pushmesh.Handler {
 		}
 		var answer chan error
 		if o.Hold {
-			answer = d.hold(o.Name, m.Topic, m.Seq)
+			answer = d.hold(o, m)
 		}
 		switch {
 		case d.fault == "lose" && m.Seq == 2:
@@ -342,7 +343,7 @@ func (d *driver) handler(o *order) pushmesh.Handler {
 		default:
 			said()
 		}
-		if !o.Hold {
+		if !o.Hold || o.Manual {
 			return nil
 		}
 		select {
@@ -354,23 +355,35 @@ func (d *driver) handler(o *order) pushmesh.Handler {
 	}
 }
 
+// heldMessage is one whose handler waits for an answer.
+type heldMessage struct {
+	m      *pushmesh.Delivery
+	manual bool // it is ACKed by a call, not by the handler's end
+	done   chan error
+}
+
 // hold is where the answer about a message will come.
-func (d *driver) hold(name, topic string, seq uint64) chan error {
+func (d *driver) hold(o *order, m *pushmesh.Delivery) chan error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	answer := make(chan error, 1)
-	d.held[heldKey(name, topic, seq)] = answer
+	d.held[heldKey(o.Name, m.Topic, m.Seq)] = heldMessage{m, o.Manual, answer}
 	return answer
 }
 
 func heldKey(name, topic string, seq uint64) string { return fmt.Sprint(name, " ", topic, " ", seq) }
 
+// answer ends a handler.
 func (d *driver) answer(o *order) {
+	h := d.held[heldKey(o.Name, o.Topic, uint64(o.Seq))]
 	var err error
-	if o.With == "nack" {
+	switch {
+	case o.With == "nack":
 		err = pushmesh.NackAfter(ms(o.AfterMs), errors.New("refused: "+o.Reason))
+	case h.manual:
+		err = h.m.Ack()
 	}
-	d.held[heldKey(o.Name, o.Topic, uint64(o.Seq))] <- err
+	h.done <- err
 }
 
 func (d *driver) publish(o *order) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,7 @@ type conn struct {
 	// Guarded by board.mu.
 	frames  []*frame
 	sent    []*sentMessage
+	gone    []uint32 // ids of subscriptions that the client has ended
 	silent  bool
 	ended   bool // the client has ended it, or it is gone
 	endedAt time.Time
@@ -167,6 +169,11 @@ func (c *conn) read(r io.Reader) {
 				answer = !c.silent
 			case wirev1.FrameType_FRAME_TYPE_ACK:
 				c.ack(body)
+			case wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE:
+				var u wirev1.Unsubscribe
+				if proto.Unmarshal(body, &u) == nil {
+					c.gone = append(c.gone, u.GetId())
+				}
 			}
 		})
 		if answer {
@@ -177,13 +184,17 @@ func (c *conn) read(r io.Reader) {
 	}
 }
 
-// ack notes what was ACKed. Called with board.mu held.
+// ack notes what was ACKed, but for subscriptions that the client has ended before: an edge does
+// not know them any more. Called with board.mu held.
 func (c *conn) ack(body []byte) {
 	var a wirev1.Ack
 	if proto.Unmarshal(body, &a) != nil {
 		return // decode has read it
 	}
 	for _, e := range a.GetEntries() {
+		if slices.Contains(c.gone, e.GetSub()) {
+			continue
+		}
 		for _, m := range c.sent {
 			if m.topic == e.GetTopic() && (m.seq == e.GetSeq() || e.GetThrough() && m.seq <= e.GetSeq()) {
 				m.acked = true

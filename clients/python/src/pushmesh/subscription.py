@@ -177,6 +177,7 @@ class Subscription:
         if self._unasked is None:
             self._unasked = asyncio.get_running_loop().create_future()
             self._let_go()
+            self._inbox.flush()  # behind Unsubscribe nobody would know whose these ACKs are
             link.put(_wire.Unsubscribe(self.id))
             self._inbox.engine.moved.set()
         await asyncio.shield(self._unasked)
