@@ -12,22 +12,30 @@ import (
 // client that names no origin is no browser, and is let in.
 type Origins struct {
 	any      bool
+	sameHost bool // besides patterns
 	patterns []pattern
 }
+
+// SameHost in a list stands for pages of the host that the request names.
+const SameHost = "same-host"
 
 // pattern is a scheme and a host with its port; a host that begins with a dot stands for all below
 // it.
 type pattern struct{ scheme, host string }
 
-var errOrigin = errors.New(`an origin is scheme://host or scheme://host:port, such as https://app.example.com, https://*.example.com or capacitor://localhost; * is all`)
+var errOrigin = errors.New(`an origin is scheme://host or scheme://host:port, such as https://app.example.com, https://*.example.com or capacitor://localhost; * is all, and same-host the host that the request names`)
 
 // ParseOrigins reads a list of origins; "*" is any, and "*." at the beginning of a host all names
-// below it. An empty list is the same host alone.
+// below it. An empty list is that of SameHost alone.
 func ParseOrigins(all []string) (*Origins, error) {
-	o := &Origins{}
+	o := &Origins{sameHost: len(all) == 0}
 	for _, s := range all {
 		if s == "*" {
 			o.any = true
+			continue
+		}
+		if s == SameHost {
+			o.sameHost = true
 			continue
 		}
 		u, err := url.Parse(s)
@@ -47,7 +55,7 @@ func ParseOrigins(all []string) (*Origins, error) {
 }
 
 // Listed reports whether origins are named one by one.
-func (o *Origins) Listed() bool { return o != nil && !o.any && len(o.patterns) > 0 }
+func (o *Origins) Listed() bool { return o != nil && !o.any && !o.sameHost }
 
 // host in lower case, without the port that its scheme has anyway.
 func host(scheme, s string) string {
@@ -74,10 +82,10 @@ func (o *Origins) check(r *Request) *refusal {
 		return nil
 	}
 	is := pattern{strings.ToLower(u.Scheme), host(u.Scheme, u.Host)}
+	if (o == nil || o.sameHost) && is.host == host(is.scheme, string(r.host)) {
+		return nil
+	}
 	if o == nil || len(o.patterns) == 0 {
-		if is.host == host(is.scheme, string(r.host)) {
-			return nil
-		}
 		return refuse(http.StatusForbidden, "the page's origin is not this host: list it in --websocket-origins")
 	}
 	for _, p := range o.patterns {

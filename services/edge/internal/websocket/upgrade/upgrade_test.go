@@ -51,6 +51,12 @@ func TestOrigins(t *testing.T) {
 		{listed, "capacitor://localhost", true},
 		{listed, "https://edge.example:7400", false},
 		{listed, "null", false},
+		{[]string{SameHost}, "https://edge.example:7400", true},
+		{[]string{SameHost}, "https://app.example.com", false},
+		{append([]string{SameHost}, listed...), "https://edge.example:7400", true},
+		{append([]string{SameHost}, listed...), "https://app.example.com", true},
+		{append([]string{SameHost}, listed...), "https://evil.example", false},
+		{append([]string{SameHost}, listed...), "null", false},
 		{[]string{"*"}, "https://anybody.example", true},
 		{[]string{"*"}, "null", false},
 	} {
@@ -70,6 +76,17 @@ func TestOrigins(t *testing.T) {
 	for _, bad := range []string{"app.example.com", "https://", "https://app.example.com/", "https://a.*.com", "https://*", "null", "", "https://u@h"} {
 		if _, err := ParseOrigins([]string{bad}); !errors.Is(err, errOrigin) {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// Cookies are for origins that are all named.
+func TestOriginsThatAreListed(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]bool{"": false, "*": false, SameHost: false, "https://a.example": true, SameHost + ",https://a.example": false, "https://a.example,*": false} {
+		o, err := ParseOrigins(strings.FieldsFunc(list, func(r rune) bool { return r == ',' }))
+		if err != nil || o.Listed() != want {
+			t.Errorf("%q: %v, %v", list, o.Listed(), err)
 		}
 	}
 }
