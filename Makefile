@@ -58,11 +58,21 @@ websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them
 	cd test && PUSHMESH_WEBSOCKET_FOR=$(or $(FOR),5m) go test -count=1 -timeout 24h -parallel 4 -v -run Proxies ./websocket
 
 .PHONY: browser-test
-browser-test: ## Debian's Chromium: a tab that is hidden for HIDDEN=10m, offline and online, 10,000 messages through reloads; the TypeScript client in pages and a SharedWorker
+browser-test: ## Debian's Chromium: a tab that is hidden for HIDDEN=10m, offline and online, 10,000 messages through reloads; the TypeScript client in pages and a SharedWorker; the playground
 	@scripts/setup test
 	@scripts/setup browser
 	@scripts/clients-js build
 	cd test && PUSHMESH_BROWSER_HIDDEN=$(HIDDEN) go test -tags browser -count=1 -timeout 24h -v ./websocket/browser
+
+.PHONY: playground
+playground: ## build the page that pushmesh dev serves, of cmd/pushmesh/internal/playground/web; its build is committed
+	@scripts/playground
+
+.PHONY: playground-pictures
+playground-pictures: ## take the pictures of docs/images anew, in Debian's Chromium
+	@scripts/setup test
+	@scripts/setup browser
+	cd test && PUSHMESH_BROWSER_PICTURES=$(CURDIR)/docs/images go test -tags browser -count=1 -v -run TestPictures ./websocket/browser
 
 .PHONY: failures
 failures: ## play every fault against a mesh under traffic and print what each cost; RUNS=3, ONLY=a,b, JSON=FILE

@@ -139,7 +139,7 @@ type running struct {
 
 func startMesh(t *testing.T, data string) *running {
 	t.Helper()
-	m, err := dev.New(dev.Settings{Data: data, LogLevel: "error"})
+	m, err := dev.New(dev.Settings{Data: data, LogLevel: "error", NoPlayground: true})
 	if err != nil {
 		t.Fatal(err)
 	}

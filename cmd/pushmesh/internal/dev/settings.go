@@ -20,6 +20,9 @@ type Settings struct {
 	Router, RouterHTTP   string
 	Compute, ComputeHTTP string
 	Store, StoreHTTP     string
+	Playground           string // address of the page
+
+	NoPlayground bool // serve no page, and make no namespaces for it
 
 	// ProducerRate and ProducerInFlight are what one producer may do: generous, for one machine has
 	// no neighbours to protect.
@@ -36,12 +39,12 @@ type Settings struct {
 const Host = "127.0.0.1"
 
 // Ports fills every empty address with API.md's numbers counted from the edge's: first, first+1, …
-// and first+80, … for HTTP. 0 means free ports.
+// and first+80, … for HTTP, of which the last is the playground's. 0 means free ports.
 func (s *Settings) Ports(first int) {
 	for i, addr := range []*string{&s.Edge, &s.Router, &s.Compute, &s.Store} {
 		fill(addr, first, i)
 	}
-	for i, addr := range []*string{&s.EdgeHTTP, &s.RouterHTTP, &s.ComputeHTTP, &s.StoreHTTP} {
+	for i, addr := range []*string{&s.EdgeHTTP, &s.RouterHTTP, &s.ComputeHTTP, &s.StoreHTTP, &s.Playground} {
 		fill(addr, first, 80+i)
 	}
 }
@@ -84,6 +87,7 @@ func (s *Settings) Check() error {
 	for flag, addr := range map[string]string{
 		"edge-listen": s.Edge, "edge-http": s.EdgeHTTP, "router-listen": s.Router, "router-http": s.RouterHTTP,
 		"compute-listen": s.Compute, "compute-http": s.ComputeHTTP, "store-listen": s.Store, "store-http": s.StoreHTTP,
+		"playground-listen": s.Playground,
 	} {
 		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
 			errs = append(errs, fmt.Errorf("--%s %q: HOST:PORT", flag, addr))

@@ -11,6 +11,7 @@ func TestPortsKeepWhatWasSet(t *testing.T) {
 	for got, want := range map[string]string{
 		s.Edge: "127.0.0.1:7400", s.Router: "127.0.0.1:9", s.Compute: "127.0.0.1:7402", s.Store: "127.0.0.1:7403",
 		s.EdgeHTTP: "127.0.0.1:7480", s.RouterHTTP: "127.0.0.1:7481", s.ComputeHTTP: "127.0.0.1:7482", s.StoreHTTP: "127.0.0.1:7483",
+		s.Playground: "127.0.0.1:7484",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -43,8 +43,17 @@ func (m *Mesh) tiers() inprocess.Settings {
 		Edges: []edge.Settings{{
 			ID: edgeID, Listen: s.Edge, HTTP: s.EdgeHTTP, LogLevel: s.LogLevel, Grace: s.Grace, Loops: s.Loops, Poller: s.Poller,
 			// as the address is on loopback, who reaches it is on this machine
-			Open:        true,
-			CatchupRate: settings.Default[edge.Settings]().CatchupRate,
+			Open:             true,
+			CatchupRate:      settings.Default[edge.Settings]().CatchupRate,
+			WebSocketOrigins: m.origins(),
 		}},
 	}
+}
+
+// origins are the pages that may connect: the playground beside those that may anyway.
+func (m *Mesh) origins() []string {
+	if m.page == nil {
+		return nil
+	}
+	return []string{"same-host", m.page.Origin()}
 }

@@ -17,7 +17,7 @@ import (
 // Dev is the command pushmesh dev.
 type Dev struct {
 	Data      string `default:"data" type:"path" placeholder:"DIR" help:"Folder of the database (${default})."`
-	PortsFrom int    `default:"7400" placeholder:"N" help:"First port: edge N, router N+1, compute N+2, store N+3; their HTTP ports are 80 higher. 0: any free ports (${default})."`
+	PortsFrom int    `default:"7400" placeholder:"N" help:"First port: edge N, router N+1, compute N+2, store N+3; their HTTP ports are 80 higher, and the playground N+84. 0: any free ports (${default})."`
 
 	EdgeListen    string `placeholder:"HOST:PORT" help:"Address for subscribers (TCP)."`
 	EdgeHTTP      string `name:"edge-http" placeholder:"HOST:PORT" help:"Address of the edge's health and metrics."`
@@ -27,6 +27,9 @@ type Dev struct {
 	ComputeHTTP   string `name:"compute-http" placeholder:"HOST:PORT" help:"Address of the compute node's health and metrics."`
 	StoreListen   string `placeholder:"HOST:PORT" help:"Address of the store's gRPC API."`
 	StoreHTTP     string `name:"store-http" placeholder:"HOST:PORT" help:"Address of the store's health and metrics."`
+
+	PlaygroundListen string `placeholder:"HOST:PORT" help:"Address of the playground, a page that shows in a browser what a mesh does; on loopback."`
+	NoPlayground     bool   `help:"Serve no playground, and make no namespace play for it."`
 
 	ProducerRate     int           `default:"100000" placeholder:"N" help:"Messages a second that one producer may publish (${default})."`
 	ProducerInFlight int           `default:"10000" placeholder:"N" help:"Messages that one producer may have unanswered (${default})."`
@@ -42,6 +45,7 @@ type Dev struct {
 // Help of the command.
 func (Dev) Help() string {
 	return `Everything listens on loopback. Messages are kept in DIR/pushmesh.db and survive restarts. Ctrl-C stops the mesh.
+The playground is a page for a browser: a chat, ranked prices and a seat to claim, with the frames that go by.
 
   pushmesh dev
   pushmesh dev --data /tmp/mesh --ports-from 0
@@ -53,6 +57,7 @@ func (c *Dev) settings() dev.Settings {
 		Data: c.Data,
 		Edge: c.EdgeListen, EdgeHTTP: c.EdgeHTTP, Router: c.RouterListen, RouterHTTP: c.RouterHTTP,
 		Compute: c.ComputeListen, ComputeHTTP: c.ComputeHTTP, Store: c.StoreListen, StoreHTTP: c.StoreHTTP,
+		Playground: c.PlaygroundListen, NoPlayground: c.NoPlayground,
 		ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight,
 		Loops: c.Loops, Poller: c.Poller, LogLevel: c.LogLevel, Grace: c.Grace,
 	}
@@ -65,8 +70,8 @@ func (c *Dev) Run(ctx context.Context, stdio cmdline.IO) error {
 	if c.Exit && c.Replay == "" {
 		return cmdline.Usage("--exit needs --replay")
 	}
-	if c.PortsFrom < 0 || c.PortsFrom > 65535-83 {
-		return cmdline.Usage("--ports-from is %d, must be 0 to %d", c.PortsFrom, 65535-83)
+	if c.PortsFrom < 0 || c.PortsFrom > 65535-84 {
+		return cmdline.Usage("--ports-from is %d, must be 0 to %d", c.PortsFrom, 65535-84)
 	}
 	set := c.settings()
 	if err := set.Check(); err != nil {
@@ -139,8 +144,11 @@ func (c *Dev) replay(ctx context.Context, out io.Writer, addrs dev.Addrs) (repla
 }
 
 func printAddrs(out io.Writer, a dev.Addrs, database string) {
-	fmt.Fprintf(out, `pushmesh is up:
-  subscribers (TCP)   %s   health and metrics http://%s
+	fmt.Fprintln(out, "pushmesh is up:")
+	if a.Playground != "" {
+		fmt.Fprintln(out, "  playground         ", a.Playground)
+	}
+	fmt.Fprintf(out, `  subscribers (TCP)   %s   health and metrics http://%s
   public API (gRPC)   %s   health and metrics http://%s
   compute (gRPC)      %s   health and metrics http://%s
   store (gRPC)        %s   health and metrics http://%s
@@ -151,6 +159,9 @@ Everybody who reaches these ports may do everything: no client shows a token (--
 
 func printNext(out io.Writer, a dev.Addrs) {
 	self := "bin/pushmesh"
+	if a.Playground != "" {
+		fmt.Fprintln(out, "\nOpen in a browser:\n  "+a.Playground)
+	}
 	fmt.Fprintf(out, `
 Type in another terminal:
   %[1]s sub 'room/7/#' --ack --edge %[2]s

@@ -1,0 +1,49 @@
+// A chat: who is there, the last 20 messages, and all that
+// follow.
+package main
+
+import (
+	"context"
+	"fmt"
+
+	pushmesh "github.com/pushmesh/pushmesh/client"
+)
+
+func main() { fmt.Println(chat(context.Background())) }
+
+func chat(ctx context.Context) error {
+	s, err := pushmesh.NewSubscriber(pushmesh.SubscriberConfig{
+		Addrs:    []string{"127.0.0.1:7400"},
+		ClientID: "gopher",
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.WatchPresence(ctx, "play/chat",
+		func(c pushmesh.PresenceChange) {
+			fmt.Println(c.Count, "here")
+		})
+	if err != nil {
+		return err
+	}
+	// A message is ACKed when its handler returns nil; after a
+	// break the rest comes, in order.
+	_, err = s.Subscribe(ctx, "play/chat",
+		func(_ context.Context, d *pushmesh.Delivery) error {
+			fmt.Printf("%s: %s\n", d.From, d.Payload)
+			return nil
+		}, pushmesh.WithAck(), pushmesh.FromLast(20))
+	if err != nil {
+		return err
+	}
+	// It is answered once it is on disk.
+	_, err = s.Publish(ctx, pushmesh.Message{
+		Topic:   "play/chat",
+		Payload: []byte("hello from Go"),
+	})
+	if err != nil {
+		return err
+	}
+	<-s.Done()
+	return s.Err()
+}
