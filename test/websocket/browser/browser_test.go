@@ -46,8 +46,15 @@ type chromium struct {
 
 // tab is one of its tabs.
 type tab struct {
-	conn *websocket.Conn
-	id   int // of the last command
+	conn   *websocket.Conn
+	id     int     // of the last command
+	events []event // that came beside answers, of the domains that were enabled
+}
+
+// event is something that happened in a tab.
+type event struct {
+	Method string
+	Params json.RawMessage
 }
 
 // state is what page.mjs has of a tab.
@@ -128,6 +135,7 @@ func (b *chromium) do(name, method string, params, result any) {
 	tab := b.tabs[name]
 	tab.id++
 	type answer struct {
+		event
 		ID     int
 		Result json.RawMessage
 		Error  json.RawMessage
@@ -136,7 +144,9 @@ func (b *chromium) do(name, method string, params, result any) {
 	var got answer
 	for err == nil && got.ID != tab.id {
 		got = answer{}
-		err = wsjson.Read(b.t.Context(), tab.conn, &got)
+		if err = wsjson.Read(b.t.Context(), tab.conn, &got); got.Method != "" {
+			tab.events = append(tab.events, got.event)
+		}
 	}
 	switch {
 	case err != nil || got.Error != nil:
