@@ -6,7 +6,8 @@ import (
 	"context"
 	"fmt"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/presence"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() { fmt.Println(chat(context.Background())) }
@@ -19,8 +20,8 @@ func chat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.WatchPresence(ctx, "play/chat",
-		func(c pushmesh.PresenceChange) {
+	_, err = presence.Watch(ctx, s, "play/chat",
+		func(c presence.Change) {
 			fmt.Println(c.Count, "here")
 		})
 	if err != nil {
@@ -37,7 +38,7 @@ func chat(ctx context.Context) error {
 		return err
 	}
 	// It is answered once it is on disk.
-	_, err = s.Publish(ctx, pushmesh.Message{
+	_, err = s.Publish(ctx, pushmesh.ClientMessage{
 		Topic:   "play/chat",
 		Payload: []byte("hello from Go"),
 	})

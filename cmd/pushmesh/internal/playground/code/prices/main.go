@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() { fmt.Println(prices(context.Background())) }

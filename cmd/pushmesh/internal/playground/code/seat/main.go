@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	pushmesh "github.com/pushmesh/pushmesh/client"
+	"github.com/pushmesh/pushmesh/client/claim"
+	"github.com/pushmesh/pushmesh/client/pushmesh"
 )
 
 func main() {
@@ -24,9 +25,9 @@ func work(ctx context.Context) error {
 		return err
 	}
 	// It waits for its turn, and renews the hold from then on.
-	seat, err := s.Acquire(ctx, "play/seat",
-		pushmesh.WithTTL(10*time.Second),
-		pushmesh.OnPosition(func(position int) {
+	seat, err := claim.Acquire(ctx, s, "play/seat",
+		claim.WithTTL(10*time.Second),
+		claim.OnPosition(func(position int) {
 			fmt.Println("number", position, "in the line")
 		}))
 	if err != nil {
@@ -43,5 +44,5 @@ func work(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("gave it up")
-	return s.Close()
+	return s.Close(ctx)
 }
