@@ -136,12 +136,15 @@ func BenchmarkDeliveries(b *testing.B) {
 				}
 				subs = append(subs, s)
 			}
+			b.ReportAllocs()
+			b.ResetTimer() // bytes and allocations are those of messages
 			from, began, before := got.Load(), time.Now(), cpu(b)
 			tick := time.NewTicker(time.Millisecond)
 			for got.Load()-from < int64(b.N) {
 				<-tick.C
 			}
 			tick.Stop()
+			b.StopTimer()
 			n := float64(got.Load() - from)
 			b.ReportMetric((cpu(b)-before).Seconds()*1e6/n, "cpu-µs/delivery")
 			b.ReportMetric(n/time.Since(began).Seconds(), "deliveries/s")

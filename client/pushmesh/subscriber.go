@@ -166,7 +166,9 @@ func (s *Subscriber) add(filter string, h Handler, opts []Option) (*Subscription
 }
 
 // Subscribe adds a subscription and waits until the mesh has promised to deliver; ctx bounds that
-// wait alone.
+// wait alone. Where it ends first there is no subscription, at the edge neither, but for one
+// FromSession: the session would lose its place with it. What comes for that until the connection
+// ends is not ACKed.
 func (s *Subscriber) Subscribe(ctx context.Context, filter string, h Handler, opts ...Option) (*Subscription, error) {
 	sub, err := s.Start(filter, h, opts...)
 	if err != nil {
