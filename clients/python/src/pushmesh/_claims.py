@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from . import _clock, _wire
+from . import _clock, _frames, _wire
 from ._engine import Engine
 from ._link import Link
 from .codes import Code
@@ -122,6 +122,7 @@ class Claims:
 
     async def call(self, request: _wire.Claim) -> tuple[_wire.ClaimState, bool]:
         """Asks, and asks again as long as that can help. It returns the answer, and whether an earlier request may have been done."""
+        _frames.check(request)
         again = False
         while True:
             self.engine.check_open()

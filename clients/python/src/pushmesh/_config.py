@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from .events import Connection, Gap
 if TYPE_CHECKING:
     from .subscription import Subscription
 
-GetToken = Callable[[], Awaitable[str | None]]
+GetToken = Callable[[], Awaitable[str | None] | str | None]
 
 MAX_CLIENT_ID = 64
 MAX_SESSION = 255
@@ -66,6 +67,8 @@ class Config:
         self._check_names()
         self._check_numbers()
         check_profile(self.profile, self.profile_vector)
+        for name in ("on_gap", "on_connect", "on_disconnect", "on_connect_failed", "on_refused"):
+            check_callback(name, getattr(self, name))
         if self.websocket:
             _websocket.check()
         self.max_backoff = max(self.max_backoff, self.min_backoff)
@@ -106,12 +109,41 @@ def check_profile(profile: Mapping[str, float], vector: Sequence[float]) -> None
             f"the profile has {len(profile)} features and {len(vector)} dimensions, at most {MAX_FEATURES} and {MAX_DIMENSIONS}"
         )
     for name, value in profile.items():
-        if not 0 < len(name.encode(errors="replace")) <= 64 or not math.isfinite(value):
-            raise ConfigError(f"profile[{name!r}] is {value}: names have 1 to 64 bytes, and values are finite")
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= 64 or not math.isfinite(value):
+            raise ConfigError(f"profile[{name!r}] is {value}: names have 1 to 64 bytes of UTF-8, and values are finite")
     if not all(map(math.isfinite, vector)):
         raise ConfigError("profile_vector holds what is not finite")
 
 
+def check_callback(name: str, callback: object) -> None:
+    """ConfigError: it would never run, for callbacks are not awaited."""
+    if inspect.iscoroutinefunction(callback) or inspect.isasyncgenfunction(callback):
+        raise ConfigError(f"{name} is a coroutine function: it is called, and not awaited; it may begin a task")
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"{name} is {seconds} s, it must not be below 0, and have an end")
+
+
+def octets(name: str, data: bytes | str) -> bytes:
+    """What is to be sent as bytes: text as UTF-8."""
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as fault:
+            raise ConfigError(f"{name} is no UTF-8: {fault}") from fault
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ConfigError(f"{name} is a {type(data).__name__}, it must be bytes or a string")
+    return bytes(data)
+
+
 def milliseconds(seconds: float) -> int:
     """Rounded up: what is asked for is never taken for 0, which is the mesh's default."""
-    return min(math.ceil(max(seconds, 0.0) * 1000), _MAX_UINT32)
+    if not seconds > 0:
+        return 0
+    return min(math.ceil(min(seconds * 1000, _MAX_UINT32)), _MAX_UINT32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -176,7 +177,10 @@ class Engine:
         if callback is None:
             return
         try:
-            callback(event)
+            result = callback(event)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise TypeError("it returned a coroutine: callbacks are called, and not awaited")
         except Exception:
             log.exception("a callback failed")
 
@@ -278,17 +282,29 @@ class Engine:
         return frame
 
     async def token(self) -> str:
+        """PushmeshError: get_token failed, and may do better the next time."""
         if self.config.get_token is None:
             return ""
         try:
-            token = await self.config.get_token()
+            asked = self.config.get_token()
+            token = await asked if inspect.isawaitable(asked) else asked
+            if token is None:
+                raise NoToken
+            token.encode()
+            return token
+        except NoToken:
+            raise
         except TimeoutError as fault:
             raise PushmeshError("get_token took too long") from fault
+        except asyncio.CancelledError as fault:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise PushmeshError("what get_token waited for was cancelled") from fault
+        except (AttributeError, UnicodeEncodeError) as fault:
+            raise PushmeshError(f"get_token failed, or returned no string of UTF-8: {fault!r}") from fault
         except Exception as fault:
             raise PushmeshError(f"get_token failed: {fault!r}") from fault
-        if token is None:
-            raise NoToken
-        return token
 
     async def _serve(self, link: Link) -> Exception:
         """Owns one connection until it ends, and returns why."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+
 from . import _protobuf, _wire
+from .errors import ConfigError
 
 
 def header(size: int, kind: int) -> bytes:
@@ -14,6 +17,14 @@ def frame(message: _wire.Frame) -> bytes:
     """The bytes of a frame."""
     body = _protobuf.encode(message)
     return header(len(body), message.TYPE) + body
+
+
+def check(message: _wire.Frame) -> None:
+    """ConfigError: it has what can't be sent, such as text that is not UTF-8, or a number below 0."""
+    try:
+        _protobuf.encode(message)
+    except (ValueError, TypeError, AttributeError, OverflowError, struct.error) as fault:
+        raise ConfigError(f"{type(message).__name__} can't be sent: {fault}") from fault
 
 
 def decode(kind: int, body: bytes) -> _wire.Frame | None:

@@ -168,8 +168,11 @@ def decode(message: type[R], data: bytes) -> R:
 
 
 def varint(n: int) -> bytes:
-    if n < 0x80:
+    """ValueError: it is negative, or has more than 64 bits."""
+    if 0 <= n < 0x80:
         return bytes((n,))
+    if not 0 <= n <= _MASK64:
+        raise ValueError(f"{n} is no number of 64 bits without a sign")
     out = bytearray()
     while n > 0x7F:
         out.append(n & 0x7F | 0x80)
@@ -275,8 +278,15 @@ def _writer(field: Field) -> Callable[[Any], bytes]:
         "float": _FLOAT.pack,
         "int32": lambda v: varint(v & _MASK64),
         "int64": lambda v: varint(v & _MASK64),
+        "uint32": _short,
     }
     return writers.get(field.kind, varint)
+
+
+def _short(n: int) -> bytes:
+    if n >> 32:
+        raise ValueError(f"{n} is no number of 32 bits without a sign")
+    return varint(n)
 
 
 @functools.cache

@@ -142,7 +142,7 @@ def check(topic: str, payload: bytes, headers: Mapping[str, str], dedupe_key: st
     try:
         size = sum(len(k.encode()) + len(v.encode()) for k, v in headers.items())
         dedupe_key.encode()
-    except UnicodeEncodeError:
-        raise Refused(Code.INVALID_ARGUMENT, "headers and dedupe_key must be UTF-8") from None
+    except (UnicodeEncodeError, AttributeError):
+        raise Refused(Code.INVALID_ARGUMENT, "headers and dedupe_key must be strings of UTF-8") from None
     if size > MAX_HEADER_BYTES:
         raise Refused(Code.INVALID_ARGUMENT, f"headers has {size} bytes in all, at most {MAX_HEADER_BYTES}")

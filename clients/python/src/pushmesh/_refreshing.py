@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from . import _wire
+from . import _frames, _wire
 from ._engine import Engine
 from ._link import Link
 from .codes import Code
@@ -36,6 +36,7 @@ class Refreshing:
             if self._engine.config.get_token is None:
                 raise ConfigError("refresh_token needs a token, or get_token")
             token = await self._engine.token()
+        _frames.check(_wire.RefreshToken(0, token))
         await self._engine.connected()
         link = self._engine.link
         if link is None:

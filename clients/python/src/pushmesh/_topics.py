@@ -16,6 +16,8 @@ def fault(filter: str) -> str:
     """Why it can't be a filter; empty: it can."""
     if not filter or _size(filter) > MAX_BYTES:
         return f"it has {_size(filter)} bytes of UTF-8, it must have 1 to {MAX_BYTES}"
+    if not _encodes(filter):
+        return "it is not UTF-8"
     levels = filter.split("/")
     for at, level in enumerate(levels):
         if not level:
@@ -53,6 +55,14 @@ def check(topic: str) -> None:
         raise Refused(Code.BAD_TOPIC, f"topic {topic[:40]!r}: {why}")
     if topic.startswith("$"):
         raise Refused(Code.FORBIDDEN, f"topic {topic[:40]!r}: topics that begin with $ are the mesh's own")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _size(text: str) -> int:

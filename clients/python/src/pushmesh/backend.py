@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from . import _api, _protobuf
-from ._config import check_profile
+from ._config import check_profile, octets
 from ._publishing import Published, check
 from ._reconnect import Backoff, split
 from .codes import Code
@@ -112,7 +112,7 @@ class Backend:
         deliver_at: when to publish it, with a time zone. It has no seq until then.
         features, vector: what content filters and rankings see of it.
         """
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        data = octets("payload", payload)
         check(topic, data, headers or {}, dedupe_key)
         request = _api.PublishRequest(
             topic, data, dict(headers or {}), dedupe_key, priority, _duration(ttl), _timestamp(deliver_at), dict(features or {}),

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from . import _topics, _wire
+from . import _frames, _topics, _wire
 from ._claims import Claims
-from ._config import Config, GetToken, check_profile, milliseconds
+from ._config import Config, GetToken, check_callback, check_profile, check_seconds, milliseconds, octets
 from ._engine import Engine
 from ._inbox import Inbox
 from ._presences import Presences
@@ -22,7 +22,7 @@ from .codes import Code
 from .errors import ConfigError, PushmeshError, Refused
 from .events import Connection, Gap, Stats
 from .presence import PresenceChange, PresenceWatch
-from .subscription import MAX_POSITIONS, Handler, Overflow, Position, Start, Subscription
+from .subscription import MAX_POSITIONS, Handler, Overflow, Position, Start, Subscription, check_handler
 
 
 class Client:
@@ -70,7 +70,7 @@ class Client:
         session: the name of a durable session, for subscriptions with Start.session(). It needs a
             client_id, whose session it is, or get_token.
         session_ttl: how long the session lives without a connection; 0: the mesh's default.
-        get_token: returns what proves who this is, and is called before every connection. None: there
+        get_token: returns what proves who this is, or a coroutine that does; it is called before every connection. None: there
             is none any more, and the client ends. What it raises has it called again, after a pause.
             After TOKEN_EXPIRED it is called once more; UNAUTHENTICATED ends the client.
         receive_window: the most un-ACKed messages on the connection; 0: 256.
@@ -87,7 +87,7 @@ class Client:
         on_connect, on_disconnect: after every Welcome, and every end of a connection.
         on_connect_failed: after every attempt that failed and is made again.
         on_refused: is told of a subscription that is refused for now, and asked for again later. Callbacks
-            must not block.
+            are called and not awaited, and must not block.
         """
         config = Config(
             [edges] if isinstance(edges, str) else list(edges), client_id, session, session_ttl, get_token, receive_window,
@@ -243,6 +243,8 @@ class Client:
             receive_window=receive_window, no_echo=no_echo, group_key=group_key, skip_last=skip_last,
         )
         self._check(request, manual)
+        check_handler(handler)
+        _frames.check(request)
         sub = Subscription(self._inbox, request, handler, manual=manual)
         self._inbox.add(sub)
         return sub
@@ -278,8 +280,7 @@ class Client:
         dedupe_key is published again, in order, and stored once; without one, or where it is said to be
         ephemeral, Refused has `unknown`. Backends use Backend.publish.
         """
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
-        return await self._publishing.publish(topic, data, headers or {}, dedupe_key, ephemeral=ephemeral)
+        return await self._publishing.publish(topic, octets("payload", payload), headers or {}, dedupe_key, ephemeral=ephemeral)
 
     async def claim(
         self,
@@ -304,9 +305,13 @@ class Client:
         self._engine.check_open()
         if resource in self._claims.claims:
             raise Refused(Code.ALREADY_EXISTS, "this client has a claim on the resource already")
+        check_callback("on_position", on_position)
+        check_seconds("ttl", ttl)
+        check_seconds("max_wait", max_wait)
         request = _wire.Claim(
             resource=resource, ttl_ms=milliseconds(ttl), priority=priority, wait_ms=milliseconds(max_wait), no_wait=no_wait,
         )
+        _frames.check(request)
         claim = Claim(self._claims, request, on_position)
         self._claims.claims[resource] = claim
         claim.pump()
@@ -348,6 +353,8 @@ class Client:
         self._engine.check_open()
         if resource in self._claims.watches:
             raise Refused(Code.ALREADY_EXISTS, "this client watches the resource already")
+        check_callback("callback", callback)
+        _frames.check(_wire.Claim(resource=resource))
         watch = ClaimWatch(self._claims, resource, callback)
         self._claims.watches[resource] = watch
         self._claims.unwatched.discard(resource)
@@ -364,6 +371,8 @@ class Client:
         self._engine.check_open()
         if topic in self._presences.watches:
             raise Refused(Code.ALREADY_EXISTS, "this client watches the topic already")
+        check_callback("callback", callback)
+        _frames.check(_wire.Watch(0, topic))
         watch = PresenceWatch(self._presences, topic, callback)
         self._presences.watches[topic] = watch
         watch.ask()
@@ -375,4 +384,6 @@ class Client:
         Says what others see of this client in a topic, 1 KiB at most; nothing: they see nothing. It
         holds on later connections, too, until it is set again.
         """
-        await self._presences.set_state(topic, state.encode() if isinstance(state, str) else bytes(state))
+        data = octets("state", state)
+        _frames.check(_wire.State(0, topic, data))
+        await self._presences.set_state(topic, data)

@@ -354,6 +354,12 @@ class _Loop:
             last.answer(Nack("the loop was left"))
 
 
+def check_handler(handler: object) -> None:
+    """ConfigError: calling it would do nothing."""
+    if inspect.isasyncgenfunction(handler) or inspect.isgeneratorfunction(handler):
+        raise ConfigError("the handler is a generator, which does nothing when it is called: it must not yield")
+
+
 async def _handle(handler: Handler, message: Message) -> Nack | None:
     """Calls a handler. What it raises is its word that the message shall come again."""
     try:
