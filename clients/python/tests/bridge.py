@@ -12,11 +12,12 @@ websockets: Any = importlib.import_module("websockets")  # its names are loaded 
 
 
 @contextlib.asynccontextmanager
-async def bridging(address: str) -> AsyncIterator[str]:
-    """The address of a server whose WebSockets carry what connections to the other address do."""
+async def bridging(address: str, sockets: list[Any]) -> AsyncIterator[str]:
+    """The address of a server whose WebSockets, which it puts into a list, carry what connections to the other address do."""
     host, _, port = address.rpartition(":")
 
     async def serve(socket: Any, path: str = "") -> None:
+        sockets.append(socket)
         reader, writer = await asyncio.open_connection(host, int(port))
 
         async def down() -> None:

@@ -24,11 +24,12 @@ class Case(unittest.IsolatedAsyncioTestCase):
 
     async def asyncSetUp(self) -> None:
         self.before = asyncio.all_tasks()
+        self.sockets: list[Any] = []  # of WebSockets, at the edge
         self.stack = contextlib.AsyncExitStack()
         self.edge = await self.stack.enter_async_context(Edge().serving())
         self.address = self.edge.address
         if self.websocket:
-            self.address = await self.stack.enter_async_context(bridging(self.edge.address))
+            self.address = await self.stack.enter_async_context(bridging(self.edge.address, self.sockets))
         self.gaps: list[pushmesh.Gap] = []
 
     async def asyncTearDown(self) -> None:

@@ -120,4 +120,4 @@ class Callbacks(Case):
         client = await self.client()
         for handler in (generator, plain):
             with self.assertRaises(pushmesh.ConfigError):
-                client.start("a", handler)  # type: ignore[arg-type]
+                client.start("a", handler)

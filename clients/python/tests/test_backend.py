@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from pushmesh import Code, ConfigError, Published, Refused, _api, _protobuf
+from pushmesh import Closed, Code, ConfigError, Published, Refused, _api, _protobuf
 from pushmesh.backend import Backend
 
 Answer = Callable[[_api.PublishRequest], "_api.PublishResponse | Refusal"]
@@ -103,6 +103,29 @@ class Publishes(unittest.IsolatedAsyncioTestCase):
             async with Backend(["127.0.0.1:1", address], dial_timeout=0.2, min_backoff=0.001) as backend:
                 for _ in range(3):
                     self.assertEqual((await backend.publish("a", b"")).seq, 1)
+
+    async def test_close_ends_what_waits_for_an_answer(self) -> None:
+        asked = asyncio.Event()
+
+        async def publish(request: Any, context: Any) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        method = grpc.unary_unary_rpc_method_handler(publish)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pushmesh.v1.PublishService", {"Publish": method}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with asyncio.timeout(30):
+                backend = Backend(f"127.0.0.1:{port}")
+                going = asyncio.create_task(backend.publish("a", b""))
+                await asked.wait()
+                await backend.close()
+                with self.assertRaises(Closed):
+                    await going
+        finally:
+            await server.stop(None)
 
     async def test_no_router(self) -> None:
         async with Backend("127.0.0.1:1", dial_timeout=0.05) as backend:

@@ -50,3 +50,16 @@ class Faults(Case):
         conn.send(_wire.Message("a", 1, b"x" * 2_000_000))
         m = await self.have(anext(aiter(sub)))
         self.assertEqual(len(m.payload), 2_000_000)
+
+    async def test_very_many_empty_messages_are_passed_over(self) -> None:
+        from pushmesh import _wire
+
+        client = await self.client()
+        conn = await self.edge.welcome()
+        sub = await self.subscribed(client, conn)
+        for socket in self.sockets:
+            for _ in range(2000):
+                await socket.send(b"")
+        conn.send(_wire.Message("a", 1, b"x"))
+        self.assertEqual((await self.have(anext(aiter(sub)))).payload, b"x")
+        self.assertIsNone(client.error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from . import _clock, _frames, _wire
 from ._engine import Engine
 from ._link import Link
+from ._reconnect import Backoff
 from .codes import Code
 from .errors import PushmeshError, Refused
 
@@ -56,6 +57,10 @@ class Claims:
         self._pump()
         self.engine.moved.set()
         return one
+
+    def pauses(self) -> Backoff:
+        """How long to wait after refusals for now, longer each time."""
+        return Backoff(self.engine.config.min_backoff, self.engine.config.max_backoff)
 
     def leave(self, resource: str, done: Done = lambda sent, answer: None) -> None:
         self.ask(_wire.Claim(resource=resource, op=_wire.Op.LEAVE), done)
@@ -123,7 +128,7 @@ class Claims:
     async def call(self, request: _wire.Claim) -> tuple[_wire.ClaimState, bool]:
         """Asks, and asks again as long as that can help. It returns the answer, and whether an earlier request may have been done."""
         _frames.check(request)
-        again = False
+        again, pauses = False, self.pauses()
         while True:
             self.engine.check_open()
             answer = await self._once(request)
@@ -132,7 +137,7 @@ class Claims:
             if not answer.retryable:
                 raise answer
             again = again or answer.unknown or answer.code == Code.UNAVAILABLE
-            await asyncio.sleep(max(answer.retry_after, self.engine.config.min_backoff))
+            await asyncio.sleep(pauses.next(answer.retry_after))
 
     async def _once(self, request: _wire.Claim) -> _wire.ClaimState | Refused:
         got: asyncio.Future[_wire.ClaimState | Refused] = asyncio.get_running_loop().create_future()

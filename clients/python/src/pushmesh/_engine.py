@@ -287,7 +287,7 @@ class Engine:
             return ""
         try:
             asked = self.config.get_token()
-            token = await asked if inspect.isawaitable(asked) else asked
+            token = await asked if isinstance(asked, Awaitable) else asked
             if token is None:
                 raise NoToken
             token.encode()
@@ -395,12 +395,14 @@ class Engine:
             part.end(self.end_error())
 
     async def _finish(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._let_go()
-        for part in self.parts:
-            await part.drain(self.config.close_timeout)
-        self.ended.set()
+        try:
+            for timer in self._timers:
+                timer.cancel()
+            self._let_go()
+            for part in self.parts:
+                await part.drain(self.config.close_timeout)
+        finally:
+            self.ended.set()
 
     @contextlib.asynccontextmanager
     async def _interruptible(self) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from .errors import Nack, PushmeshError, Refused
 from .events import Gap, Stats
 from .subscription import Subscription
 
+log = logging.getLogger("pushmesh")
+
 # Topics whose cursors are kept. Beyond it those of some topic are forgotten, which a resume reports
 # as any other position it has lost: as messages from the head on.
 MAX_TOPICS = 1 << 16
@@ -29,6 +32,8 @@ MAX_ASIDE_BYTES = 64 << 20
 # maybe a handler, waits for.
 HANDLER_PATIENCE = 5.0
 MAX_REASON = 256
+# How long a handler that was cancelled, as the client closes, may take to end.
+CANCELLED_WITHIN = 1.0
 
 
 class Inbox:
@@ -156,7 +161,7 @@ class Inbox:
         self.engine.moved.set()
 
     async def drain(self, within: float) -> None:
-        """Waits for the handlers that run, and ends them where they take longer."""
+        """Waits for the handlers that run, and cancels them where they take longer. One that takes no notice of that is left behind."""
         workers = self.workers()
         try:
             if workers:
@@ -165,7 +170,9 @@ class Inbox:
             for worker in workers:
                 worker.cancel()
         if workers:
-            await asyncio.wait(workers)
+            _, left = await asyncio.wait(workers, timeout=CANCELLED_WITHIN)
+            for worker in left:
+                log.error("%s has a handler that goes on although it was cancelled: nobody waits for it any more", worker.get_name())
         if self.engine.link is None:
             for sub in list(self._subs.values()):
                 sub.end(self.engine.end_error())

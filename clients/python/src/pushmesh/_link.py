@@ -117,6 +117,8 @@ class Link:
 
     async def hang_up(self) -> None:
         """Sends what waits, lets the edge read it, and ends the connection, soon."""
+        if self._pinger is not None:
+            self._pinger.cancel()
         with contextlib.suppress(TimeoutError, Broken, OSError):
             async with asyncio.timeout(HANG_UP_WITHIN):
                 if not self._transport.half_closes:  # what comes before a Pong was read

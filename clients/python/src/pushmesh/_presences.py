@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from . import _wire
 from ._engine import Engine
 from ._link import Link
+from ._reconnect import Backoff
 from .codes import Code
 from .errors import PushmeshError, Refused
 from .presence import PresenceWatch
@@ -19,6 +20,7 @@ class _Own:
 
     state: bytes
     waiting: list[asyncio.Future[None]]
+    pauses: Backoff  # after refusals for now
     # Holds where this is refused for good; None: nothing does.
     before: _Own | None
     on: Link | None = None  # the connection on which it was answered last
@@ -70,7 +72,7 @@ class Presences:
         before = said = self._own.get(topic)
         if before is not None and before.on is None:
             before = before.before
-        self._own[topic] = own = _Own(bytes(state), [waiting], before)
+        self._own[topic] = own = _Own(bytes(state), [waiting], Backoff(self.engine.config.min_backoff, self.engine.config.max_backoff), before)
         if said is not None:
             said.tell(None)  # it was said again
         if self.engine.link is None:
@@ -104,7 +106,7 @@ class Presences:
         del self.engine.answers[number]
         topic, own = said.topic, said.own
         if why is not None and why.retryable:
-            self.engine.later(max(why.retry_after, self.engine.config.min_backoff), lambda: self._say(topic, own))
+            self.engine.later(own.pauses.next(why.retry_after), lambda: self._say(topic, own))
             return
         newer = self._own.get(topic)
         if why is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,9 +63,15 @@ class Publishing:
         self._engine.check_open()
         done: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         request = _wire.Publish(0, topic, payload, dict(headers), dedupe_key)
-        self._waiting.append(_Publishing(self, request, bool(dedupe_key) and not ephemeral, done))
+        one = _Publishing(self, request, bool(dedupe_key) and not ephemeral, done)
+        self._waiting.append(one)
         self._pump()
-        return await self._engine.wait(done, "not published")
+        try:
+            return await self._engine.wait(done, "not published")
+        except asyncio.CancelledError:
+            with contextlib.suppress(ValueError):  # it was sent
+                self._waiting.remove(one)
+            raise
 
     def _pump(self) -> None:
         """Sends what waits, as far as the edge takes it."""

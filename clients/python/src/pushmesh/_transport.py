@@ -44,12 +44,13 @@ class TCP:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._hung_up = False  # nothing more can be sent
 
     async def read(self) -> bytes:
         return await self._reader.read(READ_SIZE)
 
     def write(self, data: bytes) -> None:
-        if not self._writer.is_closing():
+        if not self._hung_up and not self._writer.is_closing():
             self._writer.write(data)
 
     @property
@@ -66,6 +67,7 @@ class TCP:
     async def hang_up(self) -> None:
         """Closing with unread bytes in the socket would reset the connection and take the last ACKs with it."""
         try:
+            self._hung_up = True
             if self._writer.can_write_eof():
                 self._writer.write_eof()
                 while await self._reader.read(READ_SIZE):

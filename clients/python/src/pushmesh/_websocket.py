@@ -50,15 +50,17 @@ class WebSocket:
         return self._heard
 
     async def read(self) -> bytes:
-        try:
-            data = await self._socket.recv()
-        except websockets.ConnectionClosed as closed:
-            if closed.rcvd is None:
-                raise ConnectionResetError("the WebSocket broke") from closed
-            return b""
-        if isinstance(data, str):
-            raise ConnectionError("the edge sent a text message on a WebSocket of binary ones")
-        return data or await self.read()
+        data = b""
+        while not data:  # a message may be empty
+            try:
+                data = await self._socket.recv()
+            except websockets.ConnectionClosed as closed:
+                if closed.rcvd is None:
+                    raise ConnectionResetError("the WebSocket broke") from closed
+                return b""
+            if isinstance(data, str):
+                raise ConnectionError("the edge sent a text message on a WebSocket of binary ones")
+        return data
 
     def write(self, data: bytes) -> None:
         self._outgoing.append(data)
@@ -104,7 +106,7 @@ async def websocket(place: Place, tls: ssl.SSLContext | None) -> WebSocket:
     try:
         socket = await websockets.connect(
             f"{'wss' if tls else 'ws'}://{place.name}/", subprotocols=[_wire.SUBPROTOCOL], host=host, port=port,
-            ping_interval=None, max_size=None, compression=None, close_timeout=CLOSE_WITHIN, **options,
+            open_timeout=None, ping_interval=None, max_size=None, compression=None, close_timeout=CLOSE_WITHIN, **options,
         )
     except websockets.WebSocketException as fault:
         raise ConnectionError(str(fault)) from fault

@@ -150,6 +150,11 @@ class Backend:
                 return got
             except grpc.aio.UsageError as fault:
                 raise Closed from fault
+            except asyncio.CancelledError as fault:
+                task = asyncio.current_task()
+                if not self._closed or task is None or task.cancelling():
+                    raise
+                raise Closed from fault  # by close, and not by whoever waits
             except grpc.aio.AioRpcError as fault:
                 refused = _refused(fault, self._router)
                 if refused.code in (Code.DRAINING, Code.UNAVAILABLE):

@@ -72,6 +72,7 @@ class Claim:
 
     def __init__(self, claims: Claims, request: _wire.Claim, on_position: Callable[[int], object] | None) -> None:
         self._claims = claims
+        self._pauses = claims.pauses()
         self._request = request
         self._on_position = on_position
         self._asking = False  # a request is unanswered
@@ -133,7 +134,7 @@ class Claim:
         finally:
             granted.cancel()
             ended.cancel()
-        if not self._granted.is_set():
+        if self.over:
             raise self._error or Closed("the place was given up")
 
     async def lost(self) -> PushmeshError | None:
@@ -238,7 +239,7 @@ class Claim:
             else:
                 self._tied, self._refusal = False, answer
                 # Where the connection broke, another connection is the pause.
-                self._paused_to = 0.0 if answer.unknown else _clock.now() + max(answer.retry_after, self._claims.engine.config.min_backoff)
+                self._paused_to = 0.0 if answer.unknown else _clock.now() + self._pauses.next(answer.retry_after)
         elif answer.state == ClaimState.GRANTED:
             self._tied, self._paused_to = True, 0.0
             self._hold(sent, answer)
@@ -250,6 +251,7 @@ class Claim:
         else:
             self.end(Refused(Code.NOT_HELD, "the place is gone"))
         if not isinstance(answer, Refused):
+            self._pauses.reset()
             self._answered.set()
         self.pump()
 
@@ -302,6 +304,7 @@ class ClaimWatch:
 
     def __init__(self, claims: Claims, resource: str, callback: Callable[[ClaimInfo], object]) -> None:
         self._claims, self._resource, self._callback = claims, resource, callback
+        self._pauses = claims.pauses()
         self._asking = self._tied = self._active = False
         self._error: PushmeshError | None = None
         self._answered = asyncio.Event()
@@ -358,11 +361,12 @@ class ClaimWatch:
             return
         if not isinstance(answer, Refused):
             self._tied = self._active = True
+            self._pauses.reset()
             self._answered.set()
         elif not answer.retryable:
             self.end(answer)
         elif not answer.unknown:
-            self._claims.engine.later(max(answer.retry_after, self._claims.engine.config.min_backoff), self.pump)
+            self._claims.engine.later(self._pauses.next(answer.retry_after), self.pump)
 
     def told(self, state: _wire.ClaimState) -> None:
         if self._active and not self.over and state.state in _KNOWN:

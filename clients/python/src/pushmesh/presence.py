@@ -110,6 +110,7 @@ class PresenceWatch:
             return
         self._id, self._begun = engine.next_id(), False
         engine.answers[self._id] = self
+        engine.moved.set()
         try:
             engine.link.put(_wire.Watch(self._id, self.topic))
         except Refused as refused:

@@ -118,6 +118,11 @@ class Subscription:
         return self._error
 
     @property
+    def client_error(self) -> PushmeshError | None:
+        """Why the client ended by itself, which its subscriptions are told once all handlers have returned."""
+        return self._inbox.engine.error
+
+    @property
     def refusal(self) -> Refused | None:
         """Why it is refused for now, so that it is asked for again after a pause."""
         return self._refusal
@@ -191,6 +196,7 @@ class Subscription:
             raise ConfigError("the subscription has a handler, which gets its messages")
         if self._loop is not None:
             self._loop.leave()
+            self._wake.set()
         self._loop = _Loop(self, self._manual)
         return self._loop
 
@@ -202,7 +208,7 @@ class Subscription:
 
     def push(self, track: Track, item: Entry | _wire.Progress) -> None:
         """Has something wait for its turn."""
-        if self._unasked is not None:
+        if self.over or self._unasked is not None:
             if isinstance(item, Entry):
                 self._inbox.dropped(item)
             return
@@ -222,9 +228,9 @@ class Subscription:
                 self._inbox.dropped(item)
         self._queue = kept
 
-    async def next(self) -> Entry | None:
-        """The next message to hand over; None: no more will come."""
-        while not (self.over or self._unasked is not None or self._inbox.closing):
+    async def next(self, left: Callable[[], bool] = lambda: False) -> Entry | None:
+        """The next message to hand over; None: no more will come, or whoever asks has left."""
+        while not (self.over or self._unasked is not None or self._inbox.closing or left()):
             while self._queue:
                 track, item = self._queue.popleft()
                 if isinstance(item, _wire.Progress):
@@ -331,6 +337,7 @@ class _Loop:
     def __init__(self, sub: Subscription, manual: bool) -> None:
         self._sub, self._manual = sub, manual
         self._last: Entry | None = None
+        self._left = False  # another loop has begun
 
     def __aiter__(self) -> _Loop:
         return self
@@ -339,17 +346,19 @@ class _Loop:
         last, self._last = self._last, None
         if last is not None and not self._manual:
             last.answer(None)
-        entry = await self._sub.next()
+        entry = await self._sub.next(lambda: self._left)
+        if self._left:
+            raise ConfigError("another loop over the subscription has begun: one at a time has its messages")
         if entry is None:
-            if self._sub.error is not None:
-                raise self._sub.error
+            if (why := self._sub.error or self._sub.client_error) is not None:
+                raise why
             raise StopAsyncIteration
         self._last = entry
         return Message(entry)
 
     def leave(self) -> None:
         """Another loop begins: what this one has not answered comes again."""
-        last, self._last = self._last, None
+        last, self._last, self._left = self._last, None, True
         if last is not None and not self._manual:
             last.answer(Nack("the loop was left"))
 
