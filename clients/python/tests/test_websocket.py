@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
+
+from pushmesh import _websocket
 
 import test_connect
 import test_subscribe
@@ -63,3 +66,22 @@ class Faults(Case):
         conn.send(_wire.Message("a", 1, b"x"))
         self.assertEqual((await self.have(anext(aiter(sub)))).payload, b"x")
         self.assertIsNone(client.error)
+
+    async def test_no_proxy_of_the_environment_is_asked(self) -> None:
+        """The package does so since 15.0, and fails since the address was looked up already."""
+        asked: list[object] = []
+
+        class Newer:
+            WebSocketException = OSError
+
+            @staticmethod
+            def connect(uri: str, *, proxy: object = True, **options: object) -> None:
+                asked.append(proxy)
+                raise OSError("asked")
+
+        with mock.patch.object(_websocket, "websockets", Newer):
+            failed = asyncio.Event()
+            client = await self.client(on_connect_failed=lambda e: failed.set())
+            await self.have(failed.wait())
+            await self.have(client.close())
+        self.assertEqual(set(asked), {None})

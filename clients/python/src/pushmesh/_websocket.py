@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import importlib
+import inspect
 import ssl
 from typing import Any
 
@@ -102,6 +103,8 @@ async def websocket(place: Place, tls: ssl.SSLContext | None) -> WebSocket:
     """Connects to a place, and asks for a WebSocket there."""
     host, port = split(place.address)
     options: dict[str, Any] = {"ssl": tls, "server_hostname": split(place.name)[0]} if tls else {}
+    if "proxy" in inspect.signature(websockets.connect).parameters:  # since 15.0 it takes one from the environment, and no host beside
+        options["proxy"] = None
     # Pings are of the protocol above, messages as long as a frame, and what is compressed helps nobody.
     try:
         socket = await websockets.connect(
