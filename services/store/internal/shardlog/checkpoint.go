@@ -3,9 +3,11 @@ package shardlog
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 const (
@@ -91,8 +93,11 @@ func (l *lane) storePart() {
 		l.dropWriter(err)
 	default:
 		l.log.Warn("a checkpoint failed", "error", err)
-		c.rest = nil
-		l.state.markChanged()
+		l.state.notStored(part)
+		if c.rest != nil {
+			l.state.notStored(c.rest)
+			c.rest = nil
+		}
 	}
 }
 
@@ -106,12 +111,9 @@ func (s *state) changed() *backend.Checkpoint {
 			sh.dirty = false
 			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Commit: sh.commit, Forgot: sh.forgot})
 		}
-	}
-	for name, t := range s.topics {
-		if t.dirty {
-			t.dirty = false
-			c.Topics = append(c.Topics, backend.Topic{Shard: t.shard, Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest})
-		}
+		sh.topics.TakeChanged(func(name string, t *heads.Topic) {
+			c.Topics = append(c.Topics, backend.Topic{Shard: n, Topic: strings.Clone(name), Epoch: sh.epoch, Head: t.Head, Oldest: t.Oldest})
+		})
 	}
 	for p := s.positions.newest; s.positions.dirty > 0; p = p.older {
 		// those that changed were used last
@@ -126,21 +128,27 @@ func (s *state) changed() *backend.Checkpoint {
 	return c
 }
 
-// markChanged marks everything as changed: a checkpoint failed, and the next one must not leave out
-// what this one held.
-func (s *state) markChanged() {
+// notStored marks what a checkpoint held as changed: it failed, and the next one must not leave out
+// what this one had.
+func (s *state) notStored(c *backend.Checkpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range s.shards {
-		sh.dirty = true
+	for _, x := range c.Shards {
+		if sh := s.shards[x.Shard]; sh != nil {
+			sh.dirty = true
+		}
 	}
-	for _, t := range s.topics {
-		t.dirty = true
+	for _, x := range c.Topics {
+		if t := s.topic(x.Shard, x.Topic); t != nil {
+			s.shards[x.Shard].topics.Changed(t, x.Topic)
+		}
 	}
-	for p := s.positions.oldest; p != nil; p = p.newer {
-		p.dirty = true
+	for _, x := range c.Producers {
+		if p := s.positions.by[producerKey{x.ID, x.Topic}]; p != nil && !p.dirty {
+			p.dirty = true
+			s.positions.dirty++
+		}
 	}
-	s.positions.dirty = len(s.positions.by)
 }
 
 // forget lets go of positions of producers, and counts them.

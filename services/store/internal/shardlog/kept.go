@@ -18,6 +18,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/wire"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // keptTooMany refuses what would have a further topic keep a message where no more may. What was
@@ -48,8 +49,8 @@ func (p *planner) keepsNow(name string) bool {
 	if g := p.topics[name]; g != nil {
 		return g.keeps
 	}
-	t := p.s.topics[name]
-	return t != nil && t.keeps
+	t := p.s.topic(topic.Shard(name), name)
+	return t != nil && t.Keeps()
 }
 
 // keepLast notes that the topic's newest message is kept, or that it deletes.
@@ -69,7 +70,7 @@ func (p *planner) keepLast(g *growing, keeps bool) {
 
 // packKept puts into the batch what the topic keeps from now on, or that it keeps nothing more.
 func (p *planner) packKept(g *growing) {
-	t := p.s.topics[g.topic]
+	t := p.s.topic(g.shard, g.topic)
 	switch {
 	case g.policy.KeepLast && g.keeps:
 		last := &g.records[len(g.records)-1]
@@ -77,8 +78,8 @@ func (p *planner) packKept(g *growing) {
 			Shard: g.shard, Topic: g.topic, Epoch: g.epoch, Seq: g.first + uint64(len(g.records)) - 1, At: p.now, Until: last.ExpiresAt,
 			Packed: run.Pack(nil, g.records[len(g.records)-1:]),
 		})
-	case t != nil && t.keeps:
-		p.batch.Unkept = append(p.batch.Unkept, backend.Kept{Shard: g.shard, Topic: g.topic, Epoch: t.epoch, Seq: t.head})
+	case t != nil && t.Keeps():
+		p.batch.Unkept = append(p.batch.Unkept, backend.Kept{Shard: g.shard, Topic: g.topic, Epoch: g.epoch, Seq: t.Head})
 	}
 }
 
@@ -88,34 +89,45 @@ func (s *state) applyKept(b *backend.Batch) {
 		s.letGo(b.Unkept[i].Topic)
 	}
 	for i := range b.Kept {
-		k := &b.Kept[i]
-		t := s.topics[k.Topic]
-		if !t.keeps {
-			s.keeping.Insert(k.Topic)
-		}
-		t.keeps, t.keptUntil = true, k.Until
+		s.keep(&b.Kept[i])
 	}
 	s.kept.Store(int64(s.keeping.Len()))
 }
 
+// keep notes that a topic keeps the message at its head. The topic is there.
+func (s *state) keep(k *backend.Kept) {
+	if t := s.topic(k.Shard, k.Topic); !t.Keeps() {
+		t.SetKeeps(true)
+		s.keeping.Insert(k.Topic)
+	}
+	if k.Until != 0 {
+		s.keptUntil[k.Topic] = k.Until
+	} else {
+		delete(s.keptUntil, k.Topic)
+	}
+}
+
 // letGo notes that a topic keeps nothing.
 func (s *state) letGo(name string) {
-	if t := s.topics[name]; t != nil {
-		t.keeps, t.keptUntil = false, 0
+	if t := s.topic(topic.Shard(name), name); t != nil {
+		t.SetKeeps(false)
 	}
 	s.keeping.Delete(name)
+	delete(s.keptUntil, name)
 }
 
 // LoadKept compares: a topic keeps its newest message, or none. What an earlier version of the
 // store wrote after it has taken its place.
 func (l *loader) LoadKept(k backend.Kept) {
-	head := l.headOf(k.Topic, k.Epoch)
+	if !l.present(k.Shard, k.Topic, k.Epoch) {
+		return
+	}
+	head := l.headOf(k.Shard, k.Topic)
 	switch {
 	case head < k.Seq:
 		l.refuse(k.Shard, fmt.Errorf("topic %q has head %d, and keeps its message %d", k.Topic, head, k.Seq))
 	case head == k.Seq:
-		t := l.topics[k.Topic]
-		t.keeps, t.keptUntil = true, k.Until
+		l.keep(&k)
 	}
 }
 
@@ -128,12 +140,15 @@ func keptAt(now func() time.Time, ages func() error) uint64 {
 	return uint64(now().UnixMicro())
 }
 
-// kept says which message a topic keeps at a time of keptAt; 0: none.
-func (t *topicState) kept(pol *policy.Policy, now uint64) uint64 {
-	if !t.keeps || !pol.KeepLast || t.keptUntil != 0 && t.keptUntil <= now {
+// keptSeq says which message a topic keeps at a time of keptAt; 0: none.
+func (s *state) keptSeq(name string, t *heads.Topic, pol *policy.Policy, now uint64) uint64 {
+	if !t.Keeps() || !pol.KeepLast {
 		return 0
 	}
-	return t.head
+	if until := s.keptUntil[name]; until != 0 && until <= now {
+		return 0
+	}
+	return t.Head
 }
 
 // keptAll is how many topics keep a message, of all lanes of this store.
@@ -222,15 +237,16 @@ func (l *lane) sweepKept(ctx context.Context) error {
 		return nil
 	}
 	var gone []backend.Kept
-	n, at := 0, l.sweptTo
+	looked, at := 0, l.sweptTo
 	l.sweptTo = ""
 	s.keeping.Ascend(at, func(name string) bool {
-		if n++; n > sweepMost || len(gone) == checkpointPart {
+		if looked++; looked > sweepMost || len(gone) == checkpointPart {
 			l.sweptTo = name
 			return false
 		}
-		if t := s.topics[name]; t.kept(table.For(name), now) == 0 {
-			gone = append(gone, backend.Kept{Shard: t.shard, Topic: name, Epoch: t.epoch, Seq: t.head})
+		n := topic.Shard(name)
+		if t := s.topic(n, name); s.keptSeq(name, t, table.For(name), now) == 0 {
+			gone = append(gone, backend.Kept{Shard: n, Topic: name, Epoch: s.shards[n].epoch, Seq: t.Head})
 		}
 		return true
 	})
@@ -267,7 +283,7 @@ func (g *Log) readKept(ctx context.Context, h *meshv1.Head, visit func(seq uint6
 // ListKept answers with the topics behind one, in order, that keep a message and match a filter (no
 // filter: all), limit at most, and says whether there are more, and of which shards these are all:
 // one that is not loaded has none, which does not mean that its topics keep nothing.
-func (g *Log) ListKept(ctx context.Context, filters []string, after string, limit int) (heads []*meshv1.Head, shards topic.ShardSet, more bool, err error) {
+func (g *Log) ListKept(ctx context.Context, filters []string, after string, limit int) (kept []*meshv1.Head, shards topic.ShardSet, more bool, err error) {
 	unsure, err := g.sureOf(ctx, nil, true)
 	if err != nil {
 		return nil, nil, false, err
@@ -284,9 +300,9 @@ func (g *Log) ListKept(ctx context.Context, filters []string, after string, limi
 		return nil, nil, false, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database has not answered for some shards")
 	}
 	before := g.ownershipsNow()
-	for m := newMatcher(filters); len(heads) == 0; {
+	for q := newKeptQuery(filters); len(kept) == 0; {
 		var names []string
-		if names, more = g.keepers(m, after, limit); len(names) == 0 {
+		if names, more = g.keepers(q, after, limit); len(names) == 0 {
 			break
 		}
 		after = names[len(names)-1]
@@ -298,24 +314,48 @@ func (g *Log) ListKept(ctx context.Context, filters []string, after string, limi
 			if err != nil {
 				return nil, nil, false, err
 			}
-			heads = append(heads, h)
+			kept = append(kept, h)
 		}
 	}
-	return heads, g.ownedSince(before), more, nil
+	return kept, g.ownedSince(before), more, nil
 }
+
+// keptQuery finds topics that keep a message: by their levels where few match, whether they keep
+// one or not; else by their names in order, so that a page costs little.
+type keptQuery struct {
+	levels *heads.Query
+	order  *matcher
+}
+
+func newKeptQuery(filters []string) keptQuery {
+	return keptQuery{heads.NewQuery(filters), newMatcher(filters)}
+}
+
+// fewMatches is about how many topics a lane finds by their levels for a page.
+const fewMatches = 10_000
 
 // keepers are names of topics behind one that match and may keep a message, limit at most, and
 // whether there are more.
-func (g *Log) keepers(m *matcher, after string, limit int) (names []string, more bool) {
+func (g *Log) keepers(q keptQuery, after string, limit int) (names []string, more bool) {
 	for _, l := range g.lanes {
+		if l.state.atMost(q.levels, fewMatches) {
+			l.state.matching(q.levels, func(name string, t *heads.Topic) bool {
+				if t.Keeps() && name > after {
+					names = append(names, name)
+				}
+				return true
+			})
+			continue
+		}
 		n := 0
-		m.names(&l.state.mu, &l.state.keeping, after, func(name string) bool {
+		q.order.names(&l.state.mu, &l.state.keeping, after, func(name string) bool {
 			names = append(names, name)
 			n++
 			return n <= limit
 		})
 	}
 	slices.Sort(names)
+	names = slices.Compact(names) // what several filters match
 	if more = len(names) > limit; more {
 		names = names[:limit]
 	}

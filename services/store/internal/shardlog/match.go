@@ -8,10 +8,50 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/pushmesh/pushmesh/internal/topic"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // matchedAtATime is how many names are compared under one lock: an append waits for no more.
 const matchedAtATime = 1024
+
+// matching visits the topics that match a query until visit returns false. mu is held for some of
+// them at a time: topics that come or go meanwhile are visited or not.
+func (s *state) matching(q *heads.Query, visit func(name string, t *heads.Topic) bool) {
+	for _, n := range s.owned() {
+		var at heads.Cursor
+		for more := true; more; {
+			if more = s.matchingSome(n, q, &at, visit); at.Stopped() {
+				return
+			}
+		}
+	}
+}
+
+// atMost reports whether no more topics than that are to be looked at for a query.
+func (s *state) atMost(q *heads.Query, most int) bool {
+	n := 0
+	for _, shard := range s.owned() {
+		s.mu.RLock()
+		if sh := s.shards[shard]; sh != nil {
+			n += sh.topics.Cost(q)
+		}
+		s.mu.RUnlock()
+		if n > most {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *state) matchingSome(shard int, q *heads.Query, at *heads.Cursor, visit func(name string, t *heads.Topic) bool) (more bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sh := s.shards[shard]
+	if sh == nil {
+		return false
+	}
+	return sh.topics.Match(q, at, matchedAtATime, visit)
+}
 
 // matcher finds the names that match filters among ordered ones. It looks only at those that begin
 // as a filter does, up to its first wildcard.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/policy"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -138,7 +139,11 @@ func (p *planner) decide(i int, e *entry) {
 		}
 		return
 	}
-	if why := p.keptTooMany(e); why != nil {
+	why := p.tooManyTopics(e, sh)
+	if why == nil {
+		why = p.keptTooMany(e)
+	}
+	if why != nil {
 		p.results[i] = refusalOf(e, why)
 		return
 	}
@@ -156,6 +161,16 @@ func (p *planner) decide(i int, e *entry) {
 	default:
 		p.append(i, e, sh)
 	}
+}
+
+// tooManyTopics refuses what would begin one more topic in a shard that has no room for more. What
+// was taken before, as scheduled messages, waits.
+func (p *planner) tooManyTopics(e *entry, sh *shard) error {
+	name := e.item.GetTopic()
+	if e.cancels != nil || sh.topics.Len() < p.s.mostTopics || p.topics[name] != nil || sh.topics.Get(name) != nil {
+		return nil
+	}
+	return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("the shard of this topic has %d topics, and can hold no more", sh.topics.Len()))
 }
 
 // inOrder reports whether an ordered producer's number is the next one; if not, the entry is
@@ -293,11 +308,12 @@ func (p *planner) commit(shard int) uint64 {
 func (p *planner) append(i int, e *entry, sh *shard) {
 	g := p.topics[e.item.GetTopic()]
 	if g == nil {
+		t := p.s.topic(e.shard, e.item.GetTopic())
 		g = p.grow()
 		g.topic, g.shard, g.epoch, g.first, g.policy = e.item.GetTopic(), e.shard, sh.epoch, 1, p.policies.For(e.item.GetTopic())
-		if t := p.s.topics[g.topic]; t != nil {
-			g.first = t.head + 1
-			g.keeps = t.keeps
+		if t != nil {
+			g.first = t.Head + 1
+			g.keeps = t.Keeps()
 		}
 		p.topics[g.topic] = g
 		p.order = append(p.order, g)

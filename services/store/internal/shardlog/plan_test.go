@@ -313,3 +313,26 @@ func TestKeyCacheNeverForgetsInSilence(t *testing.T) {
 		}
 	})
 }
+
+// A shard that has no room for more topics takes what goes to those it has.
+func TestAShardThatIsFullOfTopics(t *testing.T) {
+	s := owning()
+	first, second := itemOf("room/1", 0, 0, ""), itemOf("room/2", 0, 0, "")
+	shard := topic.Shard("room/1")
+	publish := func(item *meshv1.AppendItem) *meshv1.AppendResult {
+		entries := []*entry{{item: item, shard: shard}}
+		p := newPlan(s, entries, backend.BatchID{}, noon, policy.NewTable(nil), scratch{})
+		s.apply(p, entries)
+		return p.results[0]
+	}
+	s.mostTopics = 1
+	if r := publish(first); r.GetCode() != wirev1.Code_CODE_OK || r.GetSeq() != 1 {
+		t.Fatalf("%v", r)
+	}
+	if r := publish(second); r.GetCode() != wirev1.Code_CODE_TOO_MANY_TOPICS || !strings.Contains(r.GetError(), "1 topics") {
+		t.Errorf("one more topic: %v, want a refusal", r)
+	}
+	if r := publish(first); r.GetCode() != wirev1.Code_CODE_OK || r.GetSeq() != 2 {
+		t.Errorf("a topic that is there: %v", r)
+	}
+}

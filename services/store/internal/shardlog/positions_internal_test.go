@@ -112,7 +112,8 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 	}
 	change := func(shard int, name string, when uint64) {
 		l.state.shards[shard].dirty = true
-		l.state.topics[name] = &topicState{shard: shard, dirty: true}
+		topics := &l.state.shards[shard].topics
+		topics.Changed(topics.Add(name), name)
 		l.state.positions.moved(at(1, name, 1, when))
 	}
 	change(3, "a", noon-2)
@@ -128,10 +129,21 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 		t.Errorf("where nothing changed: %s, want %s", got, want)
 	}
 	l.checkpoints.rest = nil
-	l.state.markChanged()
+	change(3, "c", noon)
 	l.beginCheckpoint()
-	if got, want := stored(), "shards 523776, topics 2, positions [a b]"; got != want {
+	failed := l.checkpoints.rest
+	l.checkpoints.rest = nil
+	l.state.topic(3, "c").Head = 7 // and more was appended meanwhile
+	change(41, "d", noon+1)
+	l.state.notStored(failed)
+	l.beginCheckpoint()
+	if got, want := stored(), "shards 44, topics 2, positions [c d]"; got != want {
 		t.Errorf("after one that failed: %s, want %s", got, want)
+	}
+	for _, x := range l.checkpoints.rest.Topics {
+		if x.Topic == "c" && x.Head != 7 {
+			t.Errorf("after one that failed, head %d of %s is stored, want 7", x.Head, x.Topic)
+		}
 	}
 }
 

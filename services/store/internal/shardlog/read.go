@@ -11,6 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // oldestSlack bounds how late a passed retention is noticed: the smaller of this and a twentieth of
@@ -20,8 +21,8 @@ const oldestSlack = 10 * time.Second
 // Heads answers for the topics named, which must be of owned shards, and for the owned ones that
 // match a filter, each once. More than limit matches (0: any number) are refused.
 func (g *Log) Heads(ctx context.Context, topics, filters []string, limit int) ([]*meshv1.Head, error) {
-	heads, _, err := g.Survey(ctx, topics, filters, limit)
-	return heads, err
+	all, _, err := g.Survey(ctx, topics, filters, limit)
+	return all, err
 }
 
 // Survey answers as Heads does, and says which shards the filters were compared with: one that is
@@ -31,7 +32,7 @@ func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) (
 	if err != nil {
 		return nil, nil, err
 	}
-	heads := make([]*meshv1.Head, 0, len(topics))
+	all := make([]*meshv1.Head, 0, len(topics))
 	seen := make(map[string]bool, len(topics))
 	var stale []*meshv1.Head
 	take := func(name string) error {
@@ -43,7 +44,7 @@ func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) (
 		if err != nil {
 			return err
 		}
-		heads = append(heads, h)
+		all = append(all, h)
 		if !fresh {
 			stale = append(stale, h)
 		}
@@ -72,12 +73,12 @@ func (g *Log) Survey(ctx context.Context, topics, filters []string, limit int) (
 	if err := g.refresh(ctx, stale); err != nil {
 		return nil, nil, err
 	}
-	for _, h := range heads {
+	for _, h := range all {
 		if h.GetKept() > 0 { // it is retained, however old it is
 			h.Oldest = min(h.GetOldest(), h.GetKept())
 		}
 	}
-	return heads, shards, nil
+	return all, shards, nil
 }
 
 // head of a topic as memory has it; fresh reports whether its oldest is.
@@ -90,15 +91,15 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 	if sh == nil {
 		return nil, false, l.notOwned(n)
 	}
-	t := l.state.topics[name]
-	if t == nil || t.epoch != sh.epoch {
+	t := sh.topics.Get(name)
+	if t == nil {
 		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
 	}
-	h = &meshv1.Head{Topic: name, Epoch: t.epoch, Head: t.head, Oldest: t.oldest}
-	if t.keeps {
-		h.Kept = t.kept(g.cfg.Policies().For(name), keptAt(g.cfg.Now, g.cfg.Ages))
+	h = &meshv1.Head{Topic: name, Epoch: sh.epoch, Head: t.Head, Oldest: t.Oldest}
+	if t.Keeps() {
+		h.Kept = l.state.keptSeq(name, t, g.cfg.Policies().For(name), keptAt(g.cfg.Now, g.cfg.Ages))
 	}
-	return h, t.oldest > t.head || t.oldestAt >= g.notBefore(name, true) || !g.ages(), nil
+	return h, t.Oldest > t.Head || t.OldestAt >= g.notBefore(name, true) || !g.ages(), nil
 }
 
 // notOwned says why a shard can't be read here: another store has it, or none has it now.
@@ -134,15 +135,19 @@ func (g *Log) match(filters []string, limit int, unsure map[*lane]bool) (names [
 			return nil, nil, code.New(wirev1.Code_CODE_BAD_TOPIC, err.Error())
 		}
 	}
-	m := newMatcher(filters)
 	shards = topic.NewShardSet()
+	q := heads.NewQuery(filters)
 	for _, l := range g.lanes {
 		if unsure[l] {
 			continue
 		}
 		before := l.state.ownershipsNow()
-		m.names(&l.state.mu, &l.state.names, "", func(name string) bool {
-			names = append(names, name)
+		seen := map[string]bool{} // by several filters
+		l.state.matching(q, func(name string, _ *heads.Topic) bool {
+			if q.Len() == 1 || !seen[name] {
+				names = append(names, name)
+				seen[name] = q.Len() > 1
+			}
 			return limit == 0 || len(names) <= limit
 		})
 		if limit > 0 && len(names) > limit {
@@ -188,18 +193,21 @@ func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint6
 	if a.Seq == 0 || a.Seq > h.GetHead() { // nothing was retained when the head was read
 		a = backend.OldestAnswer{Seq: h.GetHead() + 1}
 	}
-	t := s.topics[h.GetTopic()]
-	same := t != nil && t.epoch == h.GetEpoch()
-	if same && a.Seq > t.oldest && t.oldestAt >= notBefore && t.oldestAt != 0 {
-		return fmt.Errorf("oldest would pass message %d to %d, though it is of %s and retained from %s on", t.oldest, a.Seq,
-			time.UnixMicro(int64(t.oldestAt)).UTC(), time.UnixMicro(int64(notBefore)).UTC())
+	n := topic.Shard(h.GetTopic())
+	t := s.topic(n, h.GetTopic())
+	same := t != nil && s.shards[n].epoch == h.GetEpoch()
+	if same && a.Seq > t.Oldest && t.OldestAt >= notBefore && t.OldestAt != 0 {
+		return fmt.Errorf("oldest would pass message %d to %d, though it is of %s and retained from %s on", t.Oldest, a.Seq,
+			time.UnixMicro(int64(t.OldestAt)).UTC(), time.UnixMicro(int64(notBefore)).UTC())
 	}
 	h.Oldest = max(h.GetOldest(), a.Seq)
-	if !same || a.Seq < t.oldest {
+	if !same || a.Seq < t.Oldest {
 		return nil
 	}
-	t.dirty = t.dirty || a.Seq != t.oldest
-	t.oldest, t.oldestAt = a.Seq, a.At
+	if a.Seq != t.Oldest {
+		s.shards[n].topics.Changed(t, h.GetTopic())
+	}
+	t.Oldest, t.OldestAt = a.Seq, a.At
 	return nil
 }
 
@@ -212,11 +220,11 @@ type Position struct {
 // retained, until visit returns false. begin is told the topic's position first. An epoch (not 0)
 // that is not the present one is refused.
 func (g *Log) Read(ctx context.Context, name string, epoch, from, to uint64, begin func(Position) error, visit func(seq uint64, r *run.Record) bool) error {
-	heads, err := g.Heads(ctx, []string{name}, nil, 0)
+	all, err := g.Heads(ctx, []string{name}, nil, 0)
 	if err != nil {
 		return err
 	}
-	h := heads[0]
+	h := all[0]
 	if epoch != 0 && epoch != h.GetEpoch() {
 		return code.New(wirev1.Code_CODE_EPOCH_CHANGED, fmt.Sprintf("the topic's epoch is %d now", h.GetEpoch()))
 	}

@@ -5,7 +5,7 @@ package shardlog
 
 import (
 	"fmt"
-	"math"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // state is what a lane knows of its shards: loaded when a shard is taken, changed by its own
@@ -23,11 +24,12 @@ type state struct {
 	mu         sync.RWMutex
 	shards     map[int]*shard
 	ownerships uint64 // counts ownerships, for shard.ownership
-	topics     map[string]*topicState
-	// names are those of topics, in order, and keeping those of topics that keep their last
-	// message.
-	names   btree.Set[string]
-	keeping btree.Set[string]
+	// keeping are the names of topics that keep their last message, in order, and keptUntil is when
+	// it expires, of those where it does.
+	keeping   btree.Set[string]
+	keptUntil map[string]uint64
+	// mostTopics is how many a shard may have before what begins further ones is refused.
+	mostTopics int
 
 	// kept and shardsOwned are the lengths of keeping and shards, for other lanes; others are their
 	// states, and share is this store's part of a bound. nil: it is alone.
@@ -48,24 +50,23 @@ type shard struct {
 	forgot uint64
 	// ownership tells this ownership of the shard from earlier ones.
 	ownership uint64
-}
-
-// topicState of a topic that was published to.
-type topicState struct {
-	shard int
-	epoch uint64
-	head  uint64
-	// oldest may still be retained, all below is not. oldestAt is the time of its run; 0: not
-	// known.
-	oldest, oldestAt uint64
-	dirty            bool
-	// keeps says that the message at head is kept, until a time (0: for ever).
-	keeps     bool
-	keptUntil uint64
+	// topics are those that were published to, all of them under the shard's epoch.
+	topics heads.Table
 }
 
 func newState(positions int, window time.Duration) *state {
-	return &state{shards: map[int]*shard{}, topics: map[string]*topicState{}, positions: newPositions(positions, window)}
+	return &state{
+		shards: map[int]*shard{}, keptUntil: map[string]uint64{}, mostTopics: heads.MaxTopics - maxBatch, positions: newPositions(positions, window),
+	}
+}
+
+// topic of a shard; nil: nothing was published to it, or the shard is not owned.
+func (s *state) topic(shard int, name string) *heads.Topic {
+	sh := s.shards[shard]
+	if sh == nil {
+		return nil
+	}
+	return sh.topics.Get(name)
 }
 
 // owns reports whether a shard is loaded.
@@ -107,17 +108,19 @@ func (s *state) ownershipsNow() map[int]uint64 {
 func (s *state) drop(gone func(shard int) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n := range s.shards {
-		if gone(n) {
-			delete(s.shards, n)
+	for n, sh := range s.shards {
+		if !gone(n) {
+			continue
 		}
-	}
-	for name, t := range s.topics {
-		if gone(t.shard) {
-			delete(s.topics, name)
-			s.names.Delete(name)
-			s.keeping.Delete(name)
+		delete(s.shards, n)
+		if s.keeping.Len() == 0 {
+			continue
 		}
+		sh.topics.Each(func(name string, t *heads.Topic) {
+			if t.Keeps() {
+				s.letGo(name)
+			}
+		})
 	}
 	s.positions.drop(gone)
 	s.counted()
@@ -139,13 +142,11 @@ func (s *state) merge(loaded *state, now uint64) {
 		x.ownership = s.ownerships
 		s.shards[n] = x
 	}
-	for name, t := range loaded.topics {
-		s.topics[name] = t
-		s.names.Insert(name)
-		if t.keeps {
-			s.keeping.Insert(name)
-		}
-	}
+	loaded.keeping.Scan(func(name string) bool {
+		s.keeping.Insert(name)
+		return true
+	})
+	maps.Copy(s.keptUntil, loaded.keptUntil)
 	s.positions.merge(&loaded.positions)
 	s.keys.since(now)
 	s.counted()
@@ -172,7 +173,37 @@ func (l *loader) LoadShard(x backend.Shard) {
 }
 
 func (l *loader) LoadTopic(x backend.Topic) {
-	l.topics[x.Topic] = &topicState{shard: x.Shard, epoch: x.Epoch, head: x.Head, oldest: max(x.Oldest, 1)}
+	if !l.present(x.Shard, x.Topic, x.Epoch) {
+		return
+	}
+	if t := l.added(x.Shard, x.Topic); t != nil {
+		t.Head, t.Oldest, t.OldestAt = x.Head, max(x.Oldest, 1), 0
+	}
+}
+
+// present reports whether an epoch is that of the shard. Of earlier ones nothing is taken, and a
+// later one can't be.
+func (l *loader) present(shard int, topic string, epoch uint64) bool {
+	sh := l.shards[shard]
+	switch {
+	case sh == nil || epoch < sh.epoch:
+		return false
+	case epoch > sh.epoch:
+		l.refuse(shard, fmt.Errorf("topic %q is of epoch %d, and its shard of epoch %d", topic, epoch, sh.epoch))
+		return false
+	}
+	return true
+}
+
+// added is a topic of a loaded shard, which it may have been before; nil: there is no room.
+func (l *loader) added(shard int, name string) *heads.Topic {
+	t := l.topic(shard, name)
+	if t == nil {
+		if t = l.shards[shard].topics.Add(name); t == nil {
+			l.refuse(shard, fmt.Errorf("the shard has more than %d topics", heads.MaxTopics))
+		}
+	}
+	return t
 }
 
 func (l *loader) LoadProducer(x backend.Producer) {
@@ -189,21 +220,20 @@ func (l *loader) LoadMark(x backend.Mark) {
 	})
 }
 
-// headOf is a topic's head under an epoch, as far as it was loaded.
-func (l *loader) headOf(topic string, epoch uint64) uint64 {
-	t := l.topics[topic]
-	switch {
-	case t == nil || t.epoch < epoch:
-		return 0
-	case t.epoch > epoch: // void
-		return math.MaxUint64
+// headOf is a topic's head, as far as it was loaded.
+func (l *loader) headOf(shard int, topic string) uint64 {
+	if t := l.topic(shard, topic); t != nil {
+		return t.Head
 	}
-	return t.head
+	return 0
 }
 
 // LoadCovered compares: no head is below a run that the checkpoint covers.
 func (l *loader) LoadCovered(r backend.Run) {
-	if head := l.headOf(r.Topic, r.Epoch); head < r.Last() {
+	if !l.present(r.Shard, r.Topic, r.Epoch) {
+		return
+	}
+	if head := l.headOf(r.Shard, r.Topic); head < r.Last() {
 		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d in the checkpoint, which covers commit %d with its seqs %d to %d", r.Topic, head, r.Commit, r.First, r.Last()))
 	}
 }
@@ -211,11 +241,16 @@ func (l *loader) LoadCovered(r backend.Run) {
 // LoadRun brings heads and producers up to a run that no checkpoint covers. It begins where the
 // topic ended, or before.
 func (l *loader) LoadRun(r backend.Run) {
-	if head := l.headOf(r.Topic, r.Epoch); r.First-1 > head {
+	if !l.present(r.Shard, r.Topic, r.Epoch) {
+		return
+	}
+	if head := l.headOf(r.Shard, r.Topic); r.First-1 > head {
 		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d, and the next run, of commit %d, begins at seq %d", r.Topic, head, r.Commit, r.First))
 	}
-	if s := l.shards[r.Shard]; s != nil {
-		s.commit, s.dirty = max(s.commit, r.Commit), true
+	s := l.shards[r.Shard]
+	s.commit, s.dirty = max(s.commit, r.Commit), true
+	if l.added(r.Shard, r.Topic) == nil {
+		return
 	}
 	l.extended(&r)
 	err := run.Each(r.Packed, func(i int, rec *run.Record) bool {
@@ -231,16 +266,19 @@ func (l *loader) LoadRun(r backend.Run) {
 	}
 }
 
-// extended moves a topic's head to the end of a run.
+// extended moves a topic's head to the end of a run. There is room for the topic.
 func (s *state) extended(r *backend.Run) {
-	t := s.topics[r.Topic]
-	if t == nil || t.epoch != r.Epoch {
-		t = &topicState{shard: r.Shard, epoch: r.Epoch, oldest: r.First, oldestAt: r.At}
-		s.topics[r.Topic] = t
-		s.names.Insert(r.Topic)
+	topics := &s.shards[r.Shard].topics
+	t := topics.Get(r.Topic)
+	if t == nil {
+		t = topics.Add(r.Topic)
 	}
-	if t.head+1 == t.oldest { // nothing was retained before this run
-		t.oldestAt = r.At
+	if t.Oldest == 0 { // it is new
+		t.Oldest, t.OldestAt = r.First, r.At
 	}
-	t.head, t.dirty = max(t.head, r.Last()), true
+	if t.Head+1 == t.Oldest { // nothing was retained before this run
+		t.OldestAt = r.At
+	}
+	t.Head = max(t.Head, r.Last())
+	topics.Changed(t, r.Topic)
 }

@@ -1,0 +1,170 @@
+// Package heads holds what a store knows of the topics of one shard: where each topic's log ends,
+// and an index of their names by levels, which finds what a filter matches at the cost of the
+// matches. A topic takes 40 bytes, its name, and 5 to 13 bytes for each level: there may be millions.
+package heads
+
+import (
+	"github.com/cespare/xxhash/v2"
+)
+
+// Topic is where a topic's log ends and begins. It stays where it is as long as its table.
+type Topic struct {
+	// Head is the seq of the newest message. Oldest may still be retained, all below is not.
+	// OldestAt is the time of its run in Unix microseconds; 0: not known.
+	Head, Oldest, OldestAt uint64
+
+	name  uint32 // where it begins in names
+	flags uint8
+}
+
+const (
+	changed uint8 = 1 << iota // it is among changed
+	keeps
+)
+
+// Keeps reports whether the message at Head is kept.
+func (t *Topic) Keeps() bool { return t.flags&keeps != 0 }
+
+// SetKeeps says whether the message at Head is kept.
+func (t *Topic) SetKeeps(yes bool) {
+	t.flags &^= keeps
+	if yes {
+		t.flags |= keeps
+	}
+}
+
+// A topic's number is its place in the table, counted from 1. MaxTopics is how many a table holds:
+// numbers share 32 bits with 8 of a hash.
+const (
+	MaxTopics = 1<<24 - 1
+	chunk     = 64 // topics
+)
+
+// Table holds the topics of a shard. It is not safe for concurrent use, but for any number of
+// readers.
+type Table struct {
+	topics  []*[chunk]Topic
+	n       int
+	names   names
+	found   []uint32 // numbers by hash of the name, with 8 bits of it; 0: free
+	levels  levels
+	changed []uint32 // numbers
+}
+
+// Len is the number of topics.
+func (t *Table) Len() int { return t.n }
+
+// at is the topic of a number.
+func (t *Table) at(n uint32) *Topic { return &t.topics[(n-1)/chunk][(n-1)%chunk] }
+
+// Get finds a topic; nil: there is none of that name.
+func (t *Table) Get(name string) *Topic {
+	if t == nil || t.n == 0 {
+		return nil
+	}
+	h := hashOf(name)
+	for at := h.place(len(t.found)); t.found[at] != 0; at = after(at, len(t.found)) {
+		if have := t.found[at]; have>>24 == h.tag() {
+			if topic := t.at(have & MaxTopics); t.names.is(topic.name, name) {
+				return topic
+			}
+		}
+	}
+	return nil
+}
+
+// Add adds a topic that is not there yet, and says that it has changed. nil: the table is full.
+func (t *Table) Add(name string) *Topic {
+	if t.n == MaxTopics {
+		return nil
+	}
+	if full(t.n, len(t.found)) {
+		t.grow()
+	}
+	if t.n%chunk == 0 {
+		t.topics = append(t.topics, new([chunk]Topic))
+	}
+	t.n++
+	n := uint32(t.n)
+	topic := t.at(n)
+	topic.name = t.names.add(name)
+	t.place(hashOf(name), n)
+	t.levels.add(name, n)
+	return topic
+}
+
+// Changed notes that a topic is to be among the next TakeChanged. It is one of Get or Add.
+func (t *Table) Changed(topic *Topic, name string) {
+	if topic.flags&changed != 0 {
+		return
+	}
+	topic.flags |= changed
+	h := hashOf(name)
+	for at := h.place(len(t.found)); ; at = after(at, len(t.found)) {
+		if n := t.found[at] & MaxTopics; t.found[at]>>24 == h.tag() && t.at(n) == topic {
+			t.changed = append(t.changed, n)
+			return
+		}
+	}
+}
+
+// TakeChanged visits the topics that have changed since it was last called. A name is not to be kept
+// but in a copy.
+func (t *Table) TakeChanged(visit func(name string, topic *Topic)) {
+	for _, n := range t.changed {
+		topic := t.at(n)
+		topic.flags &^= changed
+		visit(t.names.view(topic.name), topic)
+	}
+	t.changed = nil
+}
+
+// Each visits all topics. A name is not to be kept but in a copy.
+func (t *Table) Each(visit func(name string, topic *Topic)) {
+	for n := uint32(1); n <= uint32(t.n); n++ {
+		topic := t.at(n)
+		visit(t.names.view(topic.name), topic)
+	}
+}
+
+func (t *Table) place(h hash, n uint32) {
+	at := h.place(len(t.found))
+	for t.found[at] != 0 {
+		at = after(at, len(t.found))
+	}
+	t.found[at] = h.tag()<<24 | n
+}
+
+func (t *Table) grow() {
+	t.found = make([]uint32, larger(len(t.found)))
+	for n := uint32(1); n <= uint32(t.n); n++ {
+		t.place(hashOf(t.names.view(t.at(n).name)), n)
+	}
+}
+
+// hash of a name. Its rest by topic.Shards is the same for all topics of a table: only the upper
+// bits tell them apart.
+type hash uint64
+
+func hashOf(name string) hash { return hash(xxhash.Sum64String(name)) }
+
+// place in a hash table of so many places.
+func (h hash) place(places int) int { return int(uint64(h>>32) * uint64(places) >> 32) }
+
+// tag are bits that place does not use first.
+func (h hash) tag() uint32 { return uint32(h>>16) & 0xff }
+
+// Hash tables are open, and searched place by place.
+
+func after(at, places int) int {
+	if at++; at < places {
+		return at
+	}
+	return 0
+}
+
+// full says that one more needs a larger table.
+func full(n, places int) bool { return n >= places-places/4 }
+
+// larger is the size after one: little more, so that little is free in many tables.
+func larger(places int) int { return max(8, places+places/4) }
