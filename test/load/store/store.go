@@ -23,6 +23,7 @@ type bench struct {
 	bareSpan               time.Duration
 	streams, window, frame int
 	stored                 []int64
+	topics                 int64
 }
 
 // New is the suite.
@@ -34,6 +35,7 @@ func New(r *suite.Run) *suite.Suite {
 		Flags: func(f *flag.FlagSet) {
 			f.BoolVar(&b.long, "long", false, "the parts that take long instead of the others")
 			f.StringVar(&stored, "stored", "1000000,10000000,100000000", "how many messages lie in the log when -long measures")
+			f.Int64Var(&b.topics, "topics", 10_000_000, "how many topics a store has when -long measures")
 			f.DurationVar(&b.bareSpan, "bare-span", 4*time.Second, "how long each bare program runs")
 			f.IntVar(&b.streams, "streams", 2, "producers of the durable load, each with a connection and a stream")
 			f.IntVar(&b.window, "window", 64, "frames of one producer that may be unanswered")
@@ -46,6 +48,9 @@ func New(r *suite.Run) *suite.Suite {
 					return fmt.Errorf("-stored: %w", err)
 				}
 				b.stored = append(b.stored, n)
+			}
+			if b.topics < 100_000 {
+				return errors.New("-topics is 100000 at least")
 			}
 			if b.streams < 1 || b.window < 1 || b.frame < 1 || b.Span < time.Second {
 				return errors.New("-streams, -window and -frame are 1 at least, -span 1s")
@@ -63,7 +68,7 @@ func New(r *suite.Run) *suite.Suite {
 		},
 		Parts: func() []suite.Part {
 			if b.long {
-				return []suite.Part{{Name: "disk", Run: b.disk}, {Name: "growth", Run: b.growth}}
+				return []suite.Part{{Name: "disk", Run: b.disk}, {Name: "growth", Run: b.growth}, {Name: "topics", Run: b.manyTopics}}
 			}
 			return []suite.Part{
 				{Name: "disk", Run: b.disk},

@@ -43,12 +43,15 @@ type loading struct {
 	shards  []int32
 	covered []int64
 	into    backend.Loader
-	seen    func() // called for each row
+	seen    func() // called now and then as rows come
 }
 
 func (l *loading) each(rows pgx.Rows, err error, into []any, visit func()) error {
+	n := 0
 	return server.Each(rows, err, into, func() {
-		l.seen()
+		if n++; n%64 == 1 { // to be told each time would cost as much as the row
+			l.seen()
+		}
 		visit()
 	})
 }
