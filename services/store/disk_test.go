@@ -11,7 +11,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A disk that is full fails the appends that it has no room for, to be tried again, and nothing
+// A disk that is full, or a server that turns read-only, fails the appends that it has no room for, to be tried again, and nothing
 // else: what was answered is there and can be read, and once there is room all goes on. The disk is
 // a small one where the test may mount it; and everywhere Postgres says what it would say.
 func TestPostgresHasNoRoom(t *testing.T) {
@@ -26,6 +26,24 @@ func TestPostgresHasNoRoom(t *testing.T) {
 		moveShard(t, home, others, fullTopic, "b")
 		st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 		noRoom(t, dial(t, st.Addr()), func() { sayNoRoom(t, other) }, func() { pgtest.Exec(t, other, `DROP TRIGGER no_room ON pushmesh.batch`) })
+	})
+	t.Run("read-only", func(t *testing.T) { // as a managed service makes it whose storage is nearly used up
+		s := pgtest.New(t)
+		st, c := alone(t, s.URL())
+		say := func(sql string) func() {
+			return func() {
+				pgtest.Exec(t, s.Superuser(), sql)
+				pgtest.Exec(t, s.Superuser(), `SELECT pg_reload_conf()`)
+			}
+		}
+		turn := say(`ALTER SYSTEM SET default_transaction_read_only = on`)
+		noRoom(t, c, func() {
+			turn()
+			eventually(t, "the store says that it is not ready", func() bool {
+				appendAll(t, c, item(1, "room/other", "x"))
+				return strings.Contains(readyz(t, st), "can't be written to")
+			})
+		}, say(`ALTER SYSTEM RESET default_transaction_read_only`))
 	})
 	disk := pgtest.NewSmallDisk(t, pgtest.New(t), 64<<20)
 	if disk == nil {

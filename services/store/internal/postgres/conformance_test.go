@@ -32,10 +32,12 @@ func openWith(t *testing.T, cfg Config) *DB {
 	return d
 }
 
-// It works as a role that may change no schema; that of one that owns it is most other tests'.
+// It works as a role that may change no schema; that of one that owns it is most other tests'. And
+// beside a publication of all tables, as Debezium and upgrades by logical replication make it.
 func TestConformance(t *testing.T) {
 	owner := pgtest.URL(t)
 	role := pgtest.Another(t, owner)
+	execute(t, pgtest.Superuser(t, owner), `CREATE PUBLICATION everything FOR ALL TABLES`)
 	need(t, openWith(t, Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience}).Close())
 	backendtest.Run(t, func(t *testing.T) backendtest.Database {
 		url := at(t, role, pgtest.Copy(t, owner))

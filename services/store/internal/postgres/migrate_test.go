@@ -94,3 +94,54 @@ func TestASecondStartFindsTheSteps(t *testing.T) {
 	need(t, Migrate(t.Context(), Config{URL: path(role), OwnerURL: path(owner), Patience: backendtest.Patience}))
 	open(t, path(role))
 }
+
+// A step that waits for a lock behind a long transaction holds up whoever comes behind it for a
+// moment only, and is made once the transaction has ended.
+func TestAMigrationStallsNobody(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	need(t, open(t, url).Close())
+	const table = "pushmesh.mark" // of which the step needs a lock that excludes everybody
+	execute(t, url, `ALTER TABLE `+table+` REPLICA IDENTITY DEFAULT`, `DELETE FROM pushmesh_migration WHERE version_id >= 39`)
+	long := connected(t, url)
+	tx, err := long.Begin(t.Context())
+	need(t, err)
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		d, err := Open(t.Context(), Config{URL: url, Patience: backendtest.Patience})
+		if err == nil {
+			err = d.Close()
+		}
+		opened <- err
+	}()
+	writes := connected(t, url)
+	waiting := func() (n int) {
+		need(t, writes.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE relation = '`+table+`'::regclass AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
+		return n
+	}
+	for range 2 { // tries of the step
+		for waiting() == 0 { // the test's own time bounds it
+			if t.Context().Err() != nil {
+				t.Fatal("the step does not wait for its lock")
+			}
+		}
+		if _, err := writes.Exec(t.Context(), `DELETE FROM `+table+` WHERE shard = 0`); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-opened:
+			t.Fatalf("it is up to date beside a transaction that excludes it: %v", err)
+		default:
+		}
+	}
+	need(t, tx.Rollback(t.Context()))
+	need(t, <-opened)
+	var identity string
+	need(t, writes.QueryRow(t.Context(), `SELECT relreplident::text FROM pg_class WHERE oid = '`+table+`'::regclass`).Scan(&identity))
+	if identity != "f" {
+		t.Errorf("the step was not made: identity %q", identity)
+	}
+}

@@ -25,7 +25,7 @@ func (s *Server) upToDate(ctx context.Context) error {
 		if s.owns = have.may; !have.may {
 			return have.check()
 		}
-		return migrate(ctx, s.session(s.fresh()), s.Config.Log)
+		return migrate(ctx, s.migrating(s.fresh()), s.Config.Log)
 	}
 	pool, err := pgxpool.ParseConfig(s.Config.OwnerURL)
 	if err != nil {
@@ -36,8 +36,7 @@ func (s *Server) upToDate(ctx context.Context) error {
 	if s.Config.Dial != nil {
 		owner.DialFunc = s.Config.Dial
 	}
-	owner = s.session(owner)
-	if err := migrate(ctx, owner, s.Config.Log); err != nil {
+	if err := migrate(ctx, s.migrating(owner.Copy()), s.Config.Log); err != nil {
 		return err
 	}
 	have, err := s.schema(ctx)
@@ -47,7 +46,7 @@ func (s *Server) upToDate(ctx context.Context) error {
 	if s.owns = have.may; have.may {
 		return nil
 	}
-	if err := grant(ctx, owner, have.role); err != nil {
+	if err := grant(ctx, s.session(owner), have.role); err != nil {
 		return err
 	}
 	if have, err = s.schema(ctx); err != nil {

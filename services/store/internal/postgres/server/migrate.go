@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -17,6 +19,16 @@ import (
 
 // migrationLock keeps stores that start together from migrating together.
 const migrationLock = 0x70757368_6d657368 // "pushmesh"
+
+// migrateLock is how long a step waits for a lock: whoever comes behind it, an append of another
+// store, waits as long. It is tried again then.
+const migrateLock = 500 * time.Millisecond
+
+// migrating is a configuration of sessions that migrate.
+func (s *Server) migrating(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	maps.Copy(cfg.RuntimeParams, LockTimeout(migrateLock))
+	return s.session(cfg)
+}
 
 // migrate brings the schema up to date. Whoever comes second waits for the first.
 func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err error) {

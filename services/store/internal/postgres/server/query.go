@@ -156,11 +156,15 @@ func fatal(pg *pgconn.PgError) bool {
 	return strings.HasPrefix(pg.Code, "08")
 }
 
-// exhausted reports whether the server answered that it can't write: no disk left (disk_full), or
-// the disk fails (io_error).
-func exhausted(err error) bool {
-	c := SQLState(err)
-	return c == "53100" || c == "58030"
+// unwritable reports whether the server answered that it can't write: no disk left (disk_full), the
+// disk fails (io_error), or it is read-only, by a setting that an administrator or a managed service
+// changed, or as a standby (read_only_sql_transaction).
+func unwritable(err error) bool {
+	switch SQLState(err) {
+	case "53100", "58030", ReadOnly:
+		return true
+	}
+	return false
 }
 
 // SQLState is the server's error code; "" where err is none of its errors.
@@ -176,6 +180,9 @@ const QueryCanceled = "57014"
 
 // LockNotAvailable is lock_not_available: lock_timeout passed, or a lock was not to be waited for.
 const LockNotAvailable = "55P03"
+
+// ReadOnly is read_only_sql_transaction.
+const ReadOnly = "25006"
 
 // UniqueViolation is unique_violation: a row with that key is there already.
 const UniqueViolation = "23505"

@@ -77,7 +77,7 @@ type Server struct {
 	owns   bool            // the role owns the schema; set by Open
 	// committed is when the last commit succeeded, in microseconds.
 	committed atomic.Int64
-	full      atomic.Pointer[error] // why nothing can be written (a full disk); nil: it can
+	full      atomic.Pointer[error] // why nothing can be written (a full disk, a read-only server); nil: it can
 
 	mu      sync.Mutex
 	open    map[*Conn]io.Closer // by whom each is used
@@ -237,10 +237,10 @@ func (s *Server) NoteRead(ctx context.Context, err error, took time.Duration) {
 	s.Gate.Note(s.outcomeOf(ctx, err, took))
 }
 
-// NoteWrite tells the gate how a commit on a Conn ended; one that found no room on the disk stops
+// NoteWrite tells the gate how a commit on a Conn ended; one that the server could not write stops
 // all further ones until Ping has written.
 func (s *Server) NoteWrite(ctx context.Context, err error, took time.Duration) {
-	if exhausted(err) {
+	if unwritable(err) {
 		s.full.Store(&err)
 	}
 	if err == nil {
