@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
@@ -49,3 +50,44 @@ func BenchmarkCommit(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLoad loads half of the shards, with half of a million topics.
+func BenchmarkLoad(b *testing.B) {
+	const topics = 1_000_000
+	url := pgtest.URL(b)
+	d, err := Open(b.Context(), Config{URL: url, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	pgtest.Exec(b, url, `INSERT INTO pushmesh.topic SELECT i % 1024, 'room/' || i || '/chat', s.epoch, 10, 1 FROM generate_series(1, $1) AS i JOIN pushmesh.shard AS s ON s.shard = i % 1024`, topics)
+	pgtest.Exec(b, url, `ANALYZE pushmesh.topic`)
+	var shards []int
+	for n := range topic.Shards / 2 {
+		shards = append(shards, 2*n)
+	}
+	w, err := d.OpenWriter(b.Context(), owner("a"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = w.Close() }()
+	if got, err := w.TakeShards(b.Context(), shards); err != nil || len(got) != len(shards) {
+		b.Fatal(got, err)
+	}
+	for b.Loop() {
+		l := &topicsCounted{}
+		if err := w.Load(b.Context(), shards, l); err != nil || l.n != topics/2 {
+			b.Fatal(l.n, err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*topics/2/b.Elapsed().Seconds(), "topics/s")
+}
+
+// topicsCounted is a Loader that counts topics.
+type topicsCounted struct {
+	loaded
+	n int
+}
+
+func (c *topicsCounted) LoadShard(backend.Shard) {}
+func (c *topicsCounted) LoadTopic(backend.Topic) { c.n++ }

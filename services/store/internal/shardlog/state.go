@@ -176,9 +176,29 @@ func (l *loader) LoadTopic(x backend.Topic) {
 	if !l.present(x.Shard, x.Topic, x.Epoch) {
 		return
 	}
-	if t := l.added(x.Shard, x.Topic); t != nil {
-		t.Head, t.Oldest, t.OldestAt = x.Head, max(x.Oldest, 1), 0
+	t := l.shards[x.Shard].topics.Append(x.Topic)
+	if t == nil {
+		l.refuse(x.Shard, errManyTopics)
+		return
 	}
+	t.Head, t.Oldest = x.Head, max(x.Oldest, 1)
+}
+
+var errManyTopics = fmt.Errorf("the shard has more than %d topics", heads.MaxTopics)
+
+// index has all that was loaded be found.
+func (l *loader) index() {
+	for _, sh := range l.shards {
+		sh.topics.Index()
+	}
+}
+
+// topic finds what was loaded.
+func (l *loader) topic(shard int, name string) *heads.Topic {
+	if sh := l.shards[shard]; sh != nil {
+		sh.topics.Index()
+	}
+	return l.state.topic(shard, name)
 }
 
 // present reports whether an epoch is that of the shard. Of earlier ones nothing is taken, and a
@@ -200,7 +220,7 @@ func (l *loader) added(shard int, name string) *heads.Topic {
 	t := l.topic(shard, name)
 	if t == nil {
 		if t = l.shards[shard].topics.Add(name); t == nil {
-			l.refuse(shard, fmt.Errorf("the shard has more than %d topics", heads.MaxTopics))
+			l.refuse(shard, errManyTopics)
 		}
 	}
 	return t

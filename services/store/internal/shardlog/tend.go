@@ -120,6 +120,7 @@ func (l *lane) takeShards(ctx context.Context) error {
 	if err := l.releaseInconsistent(ctx, loaded); err != nil {
 		return err
 	}
+	loaded.index()
 	l.state.merge(loaded.state, uint64(l.now().UnixMicro()))
 	l.log.Info("took ownership of shards", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
 	l.clearAway()

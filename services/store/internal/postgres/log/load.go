@@ -28,7 +28,7 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 			which[i] = int32(s)
 		}
 		return pgx.BeginTxFunc(ctx, w.Conn, oneSnapshot, func(tx pgx.Tx) error {
-			l := loading{on: tx, shards: which, into: into, seen: func() { watch.Reset(w.log.server.Stall()) }}
+			l := loading{on: tx, shards: which, into: into, epochs: map[int32]int64{}, seen: func() { watch.Reset(w.log.server.Stall()) }}
 			return l.all(ctx)
 		})
 	})
@@ -37,11 +37,13 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 // oneSnapshot has every statement of a transaction see the same state of the database.
 var oneSnapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
-// loading is one Load. covered is what each shard's checkpoint covers, in the order of shards.
+// loading is one Load. covered is what each shard's checkpoint covers, in the order of shards, and
+// epochs are their epochs.
 type loading struct {
 	on      pgx.Tx
 	shards  []int32
 	covered []int64
+	epochs  map[int32]int64
 	into    backend.Loader
 	seen    func() // called now and then as rows come
 }
@@ -82,6 +84,7 @@ func (l *loading) loadShards(ctx context.Context) error {
 	err = l.each(rows, err, []any{&shard, &epoch, &commit, &forgot}, func() {
 		l.into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
 		l.covered = append(l.covered, commit)
+		l.epochs[shard] = epoch
 	})
 	if err == nil && len(l.covered) != len(l.shards) {
 		err = fmt.Errorf("%d shards asked for, %d found", len(l.shards), len(l.covered))
@@ -92,8 +95,7 @@ func (l *loading) loadShards(ctx context.Context) error {
 // loadTopics tells what was folded, then what lies in pages: that is told as what holds of both.
 func (l *loading) loadTopics(ctx context.Context) error {
 	for _, sql := range []string{`
-		SELECT t.shard, t.topic, t.epoch, t.head, t.oldest
-		FROM pushmesh.topic AS t JOIN pushmesh.shard AS s USING (shard) WHERE t.shard = ANY($1) AND t.epoch >= s.epoch`, `
+		SELECT shard, topic, epoch, head, oldest FROM pushmesh.topic WHERE shard = ANY($1)`, `
 		SELECT n.shard, n.topic, n.epoch, CASE WHEN t.epoch = n.epoch THEN greatest(t.head, n.head) ELSE n.head END,
 			CASE WHEN t.epoch = n.epoch THEN greatest(t.oldest, n.oldest) ELSE n.oldest END
 		FROM (SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
@@ -105,6 +107,9 @@ func (l *loading) loadTopics(ctx context.Context) error {
 		var epoch, head, oldest int64
 		rows, err := l.on.Query(ctx, sql, l.shards)
 		err = l.each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
+			if epoch < l.epochs[shard] { // a join would cost as much as all else
+				return
+			}
 			l.into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
 		})
 		if err != nil {

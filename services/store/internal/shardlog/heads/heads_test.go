@@ -39,6 +39,14 @@ func TestATableFindsWhatFiltersMatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table
 		want := map[string]uint64{}
+		for i, name := range rapid.SliceOfN(rapid.Custom(nameOf), 0, 200).Draw(t, "appended") {
+			table.Append(name).Head = uint64(1000 + i)
+			want[name] = uint64(1000 + i)
+			if rapid.IntRange(0, 50).Draw(t, "then") == 0 {
+				table.Index()
+			}
+		}
+		table.Index()
 		for i := range rapid.IntRange(0, 200).Draw(t, "topics") {
 			name := nameOf(t)
 			have := table.Get(name)
@@ -202,7 +210,10 @@ func TestATopicTakesLittle(t *testing.T) {
 		n, tables := bytesOf(func() any {
 			tables := make([]Table, shards)
 			for i := range shards * each {
-				tables[i%shards].Add(fmt.Sprintf("room/%d/chat", 1_000_000+i))
+				tables[i%shards].Append(fmt.Sprintf("room/%d/chat", 1_000_000+i))
+			}
+			for i := range tables {
+				tables[i].Index()
 			}
 			return tables
 		})
@@ -244,6 +255,19 @@ func BenchmarkTable(b *testing.B) {
 		}
 	})
 	table := tableOf(n)
+	b.Run("append", func(b *testing.B) {
+		b.ReportAllocs()
+		var tables [1024]Table
+		for i := range b.N {
+			tables[i%1024].Append(all[i/1024%n])
+			if (i+1)%(1024*n) == 0 || i == b.N-1 {
+				for at := range tables {
+					tables[at].Index()
+				}
+				tables = [1024]Table{}
+			}
+		}
+	})
 	b.Run("get", func(b *testing.B) {
 		for i := range b.N {
 			table.Get(all[i%n])

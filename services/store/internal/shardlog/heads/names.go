@@ -22,8 +22,12 @@ func (n *names) add(name string) (place uint32) {
 		last++
 	}
 	c := n.chunks[last]
-	if need := len(c) + 1 + len(name); need > cap(c) { // as a rule by a quarter: shards with few topics are many
-		grown := make([]byte, len(c), min(nameChunk, need+need/4))
+	if need := len(c) + 1 + len(name); need > cap(c) {
+		room := need + need/4 // little, as shards with few topics are many
+		if last > 0 {
+			room = max(2*len(c), nameChunk/4)
+		}
+		grown := make([]byte, len(c), min(nameChunk, room))
 		copy(grown, c)
 		c = grown
 	}

@@ -45,6 +45,7 @@ const (
 type Table struct {
 	topics  []*[chunk]Topic
 	n       int
+	indexed int // of n: less only between Append and Index
 	names   names
 	found   []uint32 // numbers by hash of the name, with 8 bits of it; 0: free
 	levels  levels
@@ -75,22 +76,60 @@ func (t *Table) Get(name string) *Topic {
 
 // Add adds a topic that is not there yet, and says that it has changed. nil: the table is full.
 func (t *Table) Add(name string) *Topic {
+	if full(t.n, len(t.found)) {
+		t.grow(larger(len(t.found)))
+	}
+	topic := t.Append(name)
+	if topic != nil {
+		t.place(hashOf(name), uint32(t.n))
+		t.levels.add(name, uint32(t.n))
+		t.indexed = t.n
+	}
+	return topic
+}
+
+// Append adds a topic of many, which is found after Index only, and moves then. Of several of one
+// name the last holds. nil: the table is full.
+func (t *Table) Append(name string) *Topic {
 	if t.n == MaxTopics {
 		return nil
 	}
-	if full(t.n, len(t.found)) {
-		t.grow()
-	}
-	if t.n%chunk == 0 {
+	if t.n == len(t.topics)*chunk {
 		t.topics = append(t.topics, new([chunk]Topic))
 	}
 	t.n++
-	n := uint32(t.n)
-	topic := t.at(n)
-	topic.name = t.names.add(name)
-	t.place(hashOf(name), n)
-	t.levels.add(name, n)
+	topic := t.at(uint32(t.n))
+	*topic = Topic{name: t.names.add(name)}
 	return topic
+}
+
+// Index has what was appended be found. It goes through one table after the other where topics of
+// many come mixed: a table's own memory is near while it does.
+func (t *Table) Index() {
+	if t.indexed == t.n {
+		return
+	}
+	all := uint32(t.n)
+	if size := t.n + t.n/2; size > len(t.found) {
+		t.n = t.indexed
+		t.grow(max(8, size))
+	}
+	t.n = t.indexed
+	for n := uint32(t.indexed) + 1; n <= all; n++ {
+		from := *t.at(n)
+		name := t.names.view(from.name)
+		to := t.Get(name)
+		if to == nil {
+			t.n++
+			to = t.at(uint32(t.n))
+			t.place(hashOf(name), uint32(t.n))
+			t.levels.add(name, uint32(t.n))
+		} else {
+			from.name = to.name
+		}
+		*to = from
+	}
+	t.indexed = t.n
 }
 
 // Changed notes that a topic is to be among the next TakeChanged. It is one of Get or Add.
@@ -135,8 +174,8 @@ func (t *Table) place(h hash, n uint32) {
 	t.found[at] = h.tag()<<24 | n
 }
 
-func (t *Table) grow() {
-	t.found = make([]uint32, larger(len(t.found)))
+func (t *Table) grow(places int) {
+	t.found = make([]uint32, places)
 	for n := uint32(1); n <= uint32(t.n); n++ {
 		t.place(hashOf(t.names.view(t.at(n).name)), n)
 	}
