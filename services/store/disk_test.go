@@ -11,9 +11,10 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// A disk that is full, or a server that turns read-only, fails the appends that it has no room for, to be tried again, and nothing
-// else: what was answered is there and can be read, and once there is room all goes on. The disk is
-// a small one where the test may mount it; and everywhere Postgres says what it would say.
+// A disk that is full, or a server that turns read-only, fails the appends that it has no room for,
+// to be tried again, and nothing else: what was answered is there and can be read, and once there
+// is room all goes on. The disk is a small one where the test may mount it; and everywhere Postgres
+// says what it would say.
 func TestPostgresHasNoRoom(t *testing.T) {
 	t.Run("said", func(t *testing.T) {
 		url := pgtest.URL(t)
@@ -27,7 +28,8 @@ func TestPostgresHasNoRoom(t *testing.T) {
 		st := serving(t, Settings{ID: "s1", DB: home, ShardDBs: others, Standalone: true, LogLevel: "error"})
 		noRoom(t, dial(t, st.Addr()), func() { sayNoRoom(t, other) }, func() { pgtest.Exec(t, other, `DROP TRIGGER no_room ON pushmesh.batch`) })
 	})
-	t.Run("read-only", func(t *testing.T) { // as a managed service makes it whose storage is nearly used up
+	t.Run("read-only", func(t *testing.T) {
+		// as a managed service makes it whose storage is nearly used up
 		s := pgtest.New(t)
 		st, c := alone(t, s.URL())
 		say := func(sql string) func() {

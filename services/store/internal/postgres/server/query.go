@@ -157,8 +157,8 @@ func fatal(pg *pgconn.PgError) bool {
 }
 
 // unwritable reports whether the server answered that it can't write: no disk left (disk_full), the
-// disk fails (io_error), or it is read-only, by a setting that an administrator or a managed service
-// changed, or as a standby (read_only_sql_transaction).
+// disk fails (io_error), or it is read-only, by a setting that an administrator or a managed
+// service changed, or as a standby (read_only_sql_transaction).
 func unwritable(err error) bool {
 	switch SQLState(err) {
 	case "53100", "58030", ReadOnly:

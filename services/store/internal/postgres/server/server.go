@@ -77,7 +77,8 @@ type Server struct {
 	owns   bool            // the role owns the schema; set by Open
 	// committed is when the last commit succeeded, in microseconds.
 	committed atomic.Int64
-	full      atomic.Pointer[error] // why nothing can be written (a full disk, a read-only server); nil: it can
+	// why nothing can be written (a full disk, a read-only server); nil: it can
+	full atomic.Pointer[error]
 
 	mu      sync.Mutex
 	open    map[*Conn]io.Closer // by whom each is used

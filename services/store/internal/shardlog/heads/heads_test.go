@@ -110,7 +110,8 @@ func TestWordsThatShareAHash(t *testing.T) {
 	for _, name := range []string{"a/x", "a/y", "b/x"} {
 		table.Add(name)
 	}
-	for _, h := range []uint32{wordHash(0, "c"), wordHash(1, "z")} { // as if they were a hash of these
+	for _, h := range []uint32{wordHash(0, "c"), wordHash(1, "z")} {
+		// as if they were a hash of these
 		for n := range uint32(3) {
 			table.levels.put(h, n+1)
 		}

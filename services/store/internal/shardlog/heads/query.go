@@ -220,8 +220,8 @@ next:
 	return looked + lookUp, finished
 }
 
-// listsOf are the topics that have each word of a filter, behind a number; nil: of one word there is
-// none.
+// listsOf are the topics that have each word of a filter, behind a number; nil: of one word there
+// is none.
 func (q *Query) listsOf(f *filter, t *Table, n uint32) [][]uint32 {
 	q.lists = q.lists[:0]
 	if len(q.alone) < len(f.words) {

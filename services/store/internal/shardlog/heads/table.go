@@ -1,6 +1,7 @@
 // Package heads holds what a store knows of the topics of one shard: where each topic's log ends,
 // and an index of their names by levels, which finds what a filter matches at the cost of the
-// matches. A topic takes 40 bytes, its name, and 5 to 13 bytes for each level: there may be millions.
+// matches. A topic takes 40 bytes with its place in a hash table, its name, and 4 to 12 bytes for
+// each level: there may be millions.
 package heads
 
 import (
@@ -147,8 +148,8 @@ func (t *Table) Changed(topic *Topic, name string) {
 	}
 }
 
-// TakeChanged visits the topics that have changed since it was last called. A name is not to be kept
-// but in a copy.
+// TakeChanged visits the topics that have changed since it was last called. A name is not to be
+// kept but in a copy.
 func (t *Table) TakeChanged(visit func(name string, topic *Topic)) {
 	for _, n := range t.changed {
 		topic := t.at(n)
