@@ -51,10 +51,11 @@ type Sessions interface {
 	ExpireSessions(ctx context.Context, now uint64, limit int) (deleted []SessionKey, err error)
 	// SessionEdges names the edges that hold any session.
 	SessionEdges(ctx context.Context) ([]string, error)
-	// DetachEdge lets go of every session that an edge holds since before now; their TTL begins,
-	// the whole of it for empty ones too.
+	// DetachEdge lets go of up to limit sessions that an edge holds since before now; their TTL
+	// begins, the whole of it for empty ones too. Those that somebody is about to change are left
+	// for a later call: fewer than limit were let go where no others are left.
 	// Generations stay, so that a holder that lives after all can still write.
-	DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error)
+	DetachEdge(ctx context.Context, edgeID string, now uint64, limit int) (detached int, err error)
 }
 
 // SessionQuery of ListSessions.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,12 +24,17 @@ const (
 	slicesEvery      = time.Minute
 	revocationsEvery = time.Minute
 	sessionsEvery    = 10 * time.Second
+	edgesEvery       = 10 * time.Second
 	foldsEvery       = 5 * time.Second // or more often, where folds are
 	// edgeSilence is how long an edge may send no digest before the sessions it holds are let go;
 	// it sends one a second.
 	edgeSilence = time.Minute
-	// expireLimit bounds one transaction.
+	// expireLimit bounds one transaction, as detachLimit does where sessions of gone edges are let
+	// go: no statement may last so long that the database's patience with it ends, which would undo
+	// all that it did. Where one fails all the same, later ones are smaller, detachLeast at least.
 	expireLimit = 500
+	detachLimit = 2000
+	detachLeast = 50
 	jobTimeout  = 30 * time.Second
 	foldTimeout = 5 * time.Minute
 )
@@ -39,7 +45,7 @@ type Database interface {
 	FoldCursors(ctx context.Context, how backend.Fold) error
 	ExpireSessions(ctx context.Context, now uint64, limit int) ([]backend.SessionKey, error)
 	SessionEdges(ctx context.Context) ([]string, error)
-	DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error)
+	DetachEdge(ctx context.Context, edgeID string, now uint64, limit int) (int, error)
 	ExpireRevocations(ctx context.Context, now uint64, limit int) (int, error)
 }
 
@@ -66,12 +72,15 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Keeper is a lifecycle.Part. It owns five goroutines and a subscription.
+// Keeper is a lifecycle.Part. It owns six goroutines and a subscription.
 type Keeper struct {
 	cfg     Config
 	metrics *metrics
 	group   *lifecycle.Group
 	leave   func()
+
+	// slice is how many sessions are let go at a time; Edges has one caller at a time.
+	slice int
 
 	mu    sync.Mutex
 	edges map[string]time.Time // last digest
@@ -89,7 +98,7 @@ func New(cfg Config) *Keeper {
 	if cfg.Expired == nil {
 		cfg.Expired = func(backend.SessionKey) {}
 	}
-	return &Keeper{cfg: cfg, metrics: newMetrics(cfg.Registry), leave: func() {}, edges: map[string]time.Time{}}
+	return &Keeper{cfg: cfg, metrics: newMetrics(cfg.Registry), leave: func() {}, slice: detachLimit, edges: map[string]time.Time{}}
 }
 
 // Start makes the slices that are needed now, and begins.
@@ -111,6 +120,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	k.group = lifecycle.NewGroup(context.Background())
 	k.group.Go("housekeeping-slices", func(ctx context.Context) { k.every(ctx, slicesEvery, jobTimeout, k.Slices) })
 	k.group.Go("housekeeping-sessions", func(ctx context.Context) { k.every(ctx, sessionsEvery, jobTimeout, k.Sessions) })
+	k.group.Go("housekeeping-edges", func(ctx context.Context) { k.every(ctx, edgesEvery, jobTimeout, k.Edges) })
 	k.group.Go("housekeeping-revocations", func(ctx context.Context) { k.every(ctx, revocationsEvery, jobTimeout, k.Revocations) })
 	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Cursors) })
 	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Checkpoints) })
@@ -180,11 +190,8 @@ func (k *Keeper) Checkpoints(ctx context.Context) error {
 	return k.cfg.Backend.FoldCheckpoints(ctx, backend.FoldDue)
 }
 
-// Sessions lets go of what gone edges hold, and deletes what is over.
+// Sessions deletes those that are over.
 func (k *Keeper) Sessions(ctx context.Context) error {
-	if err := k.letGo(ctx); err != nil {
-		return err
-	}
 	if err := k.cfg.Ages(); err != nil {
 		return fmt.Errorf("no session expires: %w", err)
 	}
@@ -214,7 +221,9 @@ func (k *Keeper) Revocations(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) letGo(ctx context.Context) error {
+// Edges lets go of what edges hold that are gone. It is a job of its own: expiry does not wait for
+// an edge with many sessions.
+func (k *Keeper) Edges(ctx context.Context) error {
 	if k.cfg.Bus == nil || !k.cfg.Bus.Connected() {
 		return nil
 	}
@@ -222,12 +231,44 @@ func (k *Keeper) letGo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, edge := range k.silent(holders) {
-		n, err := k.cfg.Backend.DetachEdge(ctx, edge, k.now())
-		if err != nil {
-			return err
+	return k.LetGoOf(ctx, holders)
+}
+
+// LetGoOf detaches what those of edges hold that are silent, for as long as they are, a slice of
+// each in turn: an edge with many sessions, or whose slices fail, holds up no other. What is left
+// where ctx ends, or where a slice failed, is the next call's.
+func (k *Keeper) LetGoOf(ctx context.Context, edges []string) error {
+	begun, let := k.now(), map[string]int{}
+	var failed []error
+	for edges = k.silent(edges); len(edges) > 0 && ctx.Err() == nil; edges = k.silent(edges) {
+		edges = slices.DeleteFunc(edges, func(edge string) (done bool) {
+			if ctx.Err() != nil {
+				return false
+			}
+			n, err := k.cfg.Backend.DetachEdge(ctx, edge, begun, k.slice)
+			k.metrics.detached.Add(float64(n))
+			if let[edge] += n; err == nil {
+				return n < k.slice
+			}
+			if ctx.Err() != nil { // cut short: nothing is wrong with the edge
+				return false
+			}
+			failed = append(failed, fmt.Errorf("edge %s: %w", edge, err))
+			return true
+		})
+	}
+	for edge, n := range let {
+		if n > 0 {
+			k.cfg.Log.Info("detached sessions of an edge that is no longer heard of", "edge", edge, "sessions", n)
 		}
-		k.cfg.Log.Info("detached the sessions of an edge that is no longer heard of", "edge", edge, "sessions", n)
+	}
+	if len(failed) > 0 {
+		k.slice = max(k.slice/2, detachLeast)
+		return fmt.Errorf("the sessions of %d edges that are gone can't be let go, the next turn tries %d at a time: %w", len(failed), k.slice, failed[0])
+	}
+	k.slice = min(2*k.slice, detachLimit)
+	if len(edges) > 0 {
+		return fmt.Errorf("%d edges that are gone hold sessions still, the next turn goes on: %w", len(edges), ctx.Err())
 	}
 	return nil
 }

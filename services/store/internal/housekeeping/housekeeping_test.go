@@ -20,7 +20,8 @@ import (
 type fake struct {
 	over    int
 	edges   []string
-	let     []string
+	let     []string                                                                   // of whom sessions were asked to be let go, slice by slice
+	detach  func(ctx context.Context, edge string, now uint64, limit int) (int, error) // nil: each edge holds one
 	made    int
 	dropped int
 	folds   []backend.Fold
@@ -57,8 +58,11 @@ func (f *fake) ExpireSessions(_ context.Context, _ uint64, limit int) ([]backend
 
 func (f *fake) SessionEdges(context.Context) ([]string, error) { return f.edges, f.err }
 
-func (f *fake) DetachEdge(_ context.Context, edge string, _ uint64) (int, error) {
+func (f *fake) DetachEdge(ctx context.Context, edge string, now uint64, limit int) (int, error) {
 	f.let = append(f.let, edge)
+	if f.detach != nil {
+		return f.detach(ctx, edge, now, limit)
+	}
 	return 1, nil
 }
 
@@ -114,12 +118,18 @@ func TestSessionsExpireInPieces(t *testing.T) {
 // expired is how many sessions were counted as such.
 func expired(t *testing.T, r *prometheus.Registry) float64 {
 	t.Helper()
+	return counted(t, r, "pushmesh_store_sessions_expired_total")
+}
+
+// counted is a counter's value.
+func counted(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == "pushmesh_store_sessions_expired_total" {
+		if f.GetName() == name {
 			return f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}

@@ -105,10 +105,11 @@ func (b *Backend) SessionEdges(ctx context.Context) ([]string, error) {
 	return collect(ctx, b.read, value[string], "SELECT DISTINCT edge FROM session WHERE edge <> ''")
 }
 
-// DetachEdge lets go of the sessions that an edge holds since before now. The edge may live, and
-// its clients be connected: empty sessions get their whole TTL as well.
-func (b *Backend) DetachEdge(ctx context.Context, edgeID string, now uint64) (int, error) {
-	res, err := b.write.ExecContext(ctx, "UPDATE session SET edge = '', connection = 0, expires_at = ?2 + ttl WHERE edge = ?1 AND edge <> '' AND attached_at < ?2", edgeID, int64(now))
+// DetachEdge lets go of sessions that an edge holds since before now. The edge may live, and its
+// clients be connected: empty sessions get their whole TTL as well.
+func (b *Backend) DetachEdge(ctx context.Context, edgeID string, now uint64, limit int) (int, error) {
+	res, err := b.write.ExecContext(ctx, `UPDATE session SET edge = '', connection = 0, expires_at = ?2 + ttl
+		WHERE (user, name) IN (SELECT user, name FROM session WHERE edge = ?1 AND edge <> '' AND attached_at < ?2 LIMIT ?3)`, edgeID, int64(now), limit)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: detach edge: %w", err)
 	}

@@ -72,7 +72,7 @@ func testSessionQuota(t *testing.T, db Database) {
 	remove(t, b, "ann", "1")
 	wantBound(t, newcomer(t, b, "cid", "1", "192.0.2.1", q, begin), "")
 	wantBound(t, newcomer(t, b, "cid", "2", "192.0.2.1", backend.Quota{Address: 3}, begin), backend.BoundAddress)
-	n, err := b.DetachEdge(within(t), "e1", after(time.Second))
+	n, err := b.DetachEdge(within(t), "e1", after(time.Second), 100)
 	need(t, err)
 	over, err := b.ExpireSessions(within(t), after(time.Hour), 10)
 	need(t, err)
@@ -111,7 +111,7 @@ func testSilentEdge(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)
 	g := attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "s", EdgeId: "e1", TtlS: 3600}, begin).Generation
-	_, err := b.DetachEdge(within(t), "e1", after(time.Minute))
+	_, err := b.DetachEdge(within(t), "e1", after(time.Minute), 100)
 	need(t, err)
 	expire := func(at time.Duration, want int) {
 		t.Helper()
@@ -129,7 +129,7 @@ func testSilentEdge(t *testing.T, db Database) {
 	wantCodes(t, write(t, b, after(time.Hour+90*time.Second), w), ok)
 	// One that is empty still, and whose client leaves, ends soon after all.
 	g = attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: "left", EdgeId: "e1", TtlS: 3600}, after(time.Hour+2*time.Minute)).Generation
-	_, err = b.DetachEdge(within(t), "e1", after(time.Hour+3*time.Minute))
+	_, err = b.DetachEdge(within(t), "e1", after(time.Hour+3*time.Minute), 100)
 	need(t, err)
 	wantCodes(t, write(t, b, after(time.Hour+3*time.Minute), &meshv1.SessionWrite{User: "u", Name: "left", Generation: g, Detach: true}), ok)
 	expire(time.Hour+5*time.Minute, 1)
@@ -160,7 +160,7 @@ func testEmptySessions(t *testing.T, db Database) {
 		w.Detach = true
 		wantCodes(t, write(t, b, begin, w), ok)
 	}
-	_, err := b.DetachEdge(within(t), "e1", after(time.Microsecond))
+	_, err := b.DetachEdge(within(t), "e1", after(time.Microsecond), 100)
 	need(t, err)
 	for name, want := range map[string]time.Duration{
 		"empty": backend.EmptyTTL * time.Microsecond, "lost": time.Hour + time.Microsecond, "short": 5 * time.Second,

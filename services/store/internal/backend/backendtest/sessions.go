@@ -195,7 +195,7 @@ func testSessionEdges(t *testing.T, db Database) {
 	if slices.Sort(edges); !slices.Equal(edges, []string{"e1", "e2"}) {
 		t.Fatalf("edges %v", edges)
 	}
-	n, err := b.DetachEdge(within(t), "e1", after(time.Second))
+	n, err := b.DetachEdge(within(t), "e1", after(time.Second), 100)
 	need(t, err)
 	if n != 2 {
 		t.Errorf("%d detached, want the 2 held since before", n)
@@ -213,6 +213,60 @@ func testSessionEdges(t *testing.T, db Database) {
 	if s.ExpiresAt != after(63*time.Second) {
 		t.Errorf("expires at %d, want %d", s.ExpiresAt, after(63*time.Second))
 	}
+}
+
+// An edge's sessions are let go a slice at a time: each is let go once, those that attached since
+// stay, and so do those of others.
+func testEdgeInSlices(t *testing.T, db Database) {
+	b := db(t)
+	held := func(name, edge string, at uint64) uint64 {
+		return attach(t, b, &meshv1.AttachSessionRequest{User: "u", Name: name, EdgeId: edge, TtlS: 60}, at).Generation
+	}
+	const before = 7
+	for i := range before {
+		held(fmt.Sprint(i), "e1", begin)
+		held(fmt.Sprint("other", i), "e2", begin)
+	}
+	for i := range before {
+		held(fmt.Sprint("since", i), "e1", after(time.Minute))
+	}
+	detach := func(now uint64, limit, want int) {
+		t.Helper()
+		n, err := b.DetachEdge(within(t), "e1", now, limit)
+		need(t, err)
+		if n != want {
+			t.Errorf("%d of at most %d were let go, want %d", n, limit, want)
+		}
+	}
+	wantHeld := func(want map[string]int) {
+		t.Helper()
+		page, _, err := b.ListSessions(within(t), backend.SessionQuery{Limit: 100}, begin)
+		need(t, err)
+		got := map[string]int{}
+		for _, s := range page {
+			got[s.GetEdge()]++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("sessions by edge: %s", diff)
+		}
+	}
+	detach(after(time.Second), 3, 3)
+	wantHeld(map[string]int{"": 3, "e1": 2*before - 3, "e2": before})
+	closeNow(t, b)
+	b = db(t)
+	defer closeNow(t, b)
+	held("0", "e2", after(time.Second)) // let go or not: it is another edge's now
+	held("6", "e2", after(time.Second))
+	detach(after(time.Second), 1, 1)
+	for n := 3; n > 0; {
+		var err error
+		n, err = b.DetachEdge(within(t), "e1", after(time.Second), 3)
+		need(t, err)
+	}
+	wantHeld(map[string]int{"": before - 2, "e1": before, "e2": before + 2})
+	detach(after(time.Second), 100, 0)
+	detach(after(time.Hour), before+1, before)
+	wantHeld(map[string]int{"": 2*before - 2, "e2": before + 2})
 }
 
 func testSessionPages(t *testing.T, db Database) {

@@ -50,6 +50,7 @@ var backendTests = []suiteTest{
 	{"CursorHistory", testCursorHistory},
 	{"SessionLifetime", testSessionLifetime},
 	{"SessionEdges", testSessionEdges},
+	{"EdgeInSlices", testEdgeInSlices},
 	{"SessionPages", testSessionPages},
 	{"SessionQuota", testSessionQuota},
 	{"SessionQuotaReborn", testSessionQuotaReborn},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pushmesh/pushmesh/internal/storeclient"
@@ -298,13 +299,24 @@ func (d *Sessions) SessionEdges(ctx context.Context) ([]string, error) {
 	return server.Query(ctx, d.server, pgx.RowTo[string], sessionEdges)
 }
 
+// detachEdge lets go of some of an edge's sessions. That the edge has a name is said for the planner,
+// which knows only then that the index by edge has them. It is a range of names in order, and not an
+// equation, for which there would be no order: so the index is read until there are enough, and not
+// as a bitmap of all that the edge holds. What was found is gathered into arrays, which the planner
+// takes for short: where it knows that the edge holds a large part of all sessions, it would read
+// all of them to find the few.
+const detachEdge = `WITH held AS MATERIALIZED (
+		SELECT user_id, name FROM pushmesh.session WHERE edge >= $1 AND edge <= $1 AND edge <> '' AND attached_at < $2
+		ORDER BY edge LIMIT $3 FOR UPDATE SKIP LOCKED
+	), gathered AS MATERIALIZED (SELECT array_agg(user_id) AS users, array_agg(name) AS names FROM held)
+	UPDATE pushmesh.session AS s SET edge = '', connection_id = 0, expires_at = $2 + s.ttl
+	FROM gathered AS g, unnest(g.users, g.names) AS k (user_id, name) WHERE s.user_id = k.user_id AND s.name = k.name`
+
 // DetachEdge begins the TTL of what a silent edge held. It may live, and its clients be connected:
 // empty sessions get their whole TTL as well.
-func (d *Sessions) DetachEdge(ctx context.Context, edgeID string, now uint64) (detached int, err error) {
-	err = d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			UPDATE pushmesh.session SET edge = '', connection_id = 0, expires_at = $2 + ttl
-			WHERE edge = $1 AND attached_at < $2`, edgeID, int64(now))
+func (d *Sessions) DetachEdge(ctx context.Context, edgeID string, now uint64, limit int) (detached int, err error) {
+	err = d.server.Do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, detachEdge, edgeID, int64(now), limit)
 		detached = int(tag.RowsAffected())
 		return err
 	})
