@@ -183,7 +183,7 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 	}
 	home := postgres.Config{
 		URL: c.settings.DB, OwnerURL: c.settings.DBOwner, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
-		Fold: c.settings.DBFold, Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
+		Patience: c.settings.DBPatience, Fold: c.settings.DBFold, Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
 	}
 	if len(c.settings.ShardDBs) == 0 {
 		return postgres.Open(ctx, home)

@@ -22,7 +22,7 @@ func Migrate(ctx context.Context, s Settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tel.Stop(context.WithoutCancel(ctx))) }()
-	if err := postgres.Migrate(ctx, postgres.Config{URL: s.DB, OwnerURL: s.DBOwner, AllowNoFsync: s.AllowNoFsync, Log: tel.Log}); err != nil {
+	if err := postgres.Migrate(ctx, postgres.Config{URL: s.DB, OwnerURL: s.DBOwner, AllowNoFsync: s.AllowNoFsync, Patience: s.DBPatience, Log: tel.Log}); err != nil {
 		return fmt.Errorf("database: %w", err)
 	}
 	tel.Log.Info("the database's schema is up to date")

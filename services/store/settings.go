@@ -44,6 +44,7 @@ type Settings struct {
 	DBAcquire       time.Duration     `name:"db-acquire" help:"How long a call waits for a connection before it is refused (OVERLOADED)." default:"5s" see:"postgres-in-trouble"`
 	DBFixed         bool              `name:"db-fixed" help:"Use all connections of the pool, instead of as many as make the database do more." see:"postgres-in-trouble"`
 	DBStall         time.Duration     `name:"db-stall" help:"How long a commit may take before the appends behind it are refused (UNAVAILABLE) instead of waiting." default:"1s" see:"postgres-in-trouble"`
+	DBPatience      time.Duration     `name:"db-patience" help:"How long Postgres may take to take a connection, and for a statement, a commit among them, before the connection is given up. Shorter: a server that hangs is noticed sooner. Longer: slow commits end by themselves." default:"2s" see:"postgres-in-trouble"`
 	DBFold          time.Duration     `name:"db-fold" help:"How often cursors and checkpoints, which are appended, are folded into tables with a row for each. More often: quicker takeovers, and a dead row for each cursor and topic that moved." default:"5m"`
 	Mesh            string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database." see:"several-meshes-on-one-nats"`
 	NewMesh         bool              `name:"new-mesh" help:"Make the database one of a new mesh named --mesh, then go on: once, after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile." see:"several-meshes-on-one-nats"`
@@ -124,6 +125,7 @@ func (s *Settings) Check() error {
 		settings.Range("db-check", d.DBCheck.Seconds(), 0.1, 3600),
 		settings.Range("db-acquire", d.DBAcquire.Seconds(), 0.1, 60),
 		settings.Range("db-stall", d.DBStall.Seconds(), 0.05, 10),
+		settings.Range("db-patience", d.DBPatience.Seconds(), 0.25, 10),
 		settings.Range("db-fold", d.DBFold.Seconds(), 0.05, 3600),
 		settings.Range("max-sessions", d.MaxSessions, 0, 1<<40),
 		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
