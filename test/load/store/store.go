@@ -68,7 +68,7 @@ func New(r *suite.Run) *suite.Suite {
 		},
 		Parts: func() []suite.Part {
 			if b.long {
-				return []suite.Part{{Name: "disk", Run: b.disk}, {Name: "growth", Run: b.growth}, {Name: "topics", Run: b.manyTopics}}
+				return []suite.Part{{Name: "disk", Run: b.disk}, {Name: "detach", Run: b.detach}, {Name: "topics", Run: b.manyTopics}, {Name: "growth", Run: b.growth}}
 			}
 			return []suite.Part{
 				{Name: "disk", Run: b.disk},
