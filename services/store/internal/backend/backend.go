@@ -91,6 +91,9 @@ type Writer interface {
 	// owners. With an empty list it checks whether the writer can still be used. Where it fails and
 	// the writer is not lost, no shard was taken.
 	TakeShards(ctx context.Context, shards []int) (got []int, err error)
+	// Hold of a shard that this writer owns; "": it is not known, or the shard not owned. It asks
+	// nobody.
+	Hold(shard int) Hold
 	// Load tells what is known of owned shards, all of it as of one moment: every shard, topic and
 	// producer as of the shard's last checkpoint, then, per shard in the order of commits, the runs
 	// of the last CoveredCommits that the checkpoint covers and those committed after it, then the
@@ -117,6 +120,11 @@ type Writer interface {
 	// Close releases every shard and ends the connection.
 	Close() error
 }
+
+// Hold tells the times of owning a shard apart, for one Owner: where it has an equal one twice, no
+// other owner can have changed anything of the shard in between, and the server is the one that it
+// was, with the same history. Another epoch is another Hold.
+type Hold string
 
 // CoveredCommits is how many commits that a shard's checkpoint covers are told, for comparison.
 const CoveredCommits = 8

@@ -49,8 +49,8 @@ func TestEdgesAreLetGoInSlices(t *testing.T) {
 	}
 }
 
-// What attaches while an edge is let go is held since, and keeps the edge: else one that lives after
-// all could have its sessions let go for as long as it attaches others.
+// What attaches while an edge is let go is held since, and keeps the edge: else one that lives
+// after all could have its sessions let go for as long as it attaches others.
 func TestLetGoIsWhatWasHeldWhenItBegan(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var times []uint64

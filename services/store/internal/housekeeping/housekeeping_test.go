@@ -18,10 +18,12 @@ import (
 
 // fake database: sessions over, edges that hold some, calls made.
 type fake struct {
-	over    int
-	edges   []string
-	let     []string                                                                   // of whom sessions were asked to be let go, slice by slice
-	detach  func(ctx context.Context, edge string, now uint64, limit int) (int, error) // nil: each edge holds one
+	over  int
+	edges []string
+	// of whom sessions were asked to be let go, slice by slice
+	let []string
+	// nil: each edge holds one
+	detach  func(ctx context.Context, edge string, now uint64, limit int) (int, error)
 	made    int
 	dropped int
 	folds   []backend.Fold

@@ -67,8 +67,8 @@ func TestAnEdgeWithManySessionsIsLetGo(t *testing.T) {
 	}
 }
 
-// A session that is being changed is let be, and nobody waits for it; where it is attached elsewhere
-// it stays there.
+// A session that is being changed is let be, and nobody waits for it; where it is attached
+// elsewhere it stays there.
 func TestSessionsThatChangeAreNotLetGo(t *testing.T) {
 	t.Parallel()
 	db := pgtest.URL(t)

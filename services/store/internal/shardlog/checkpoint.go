@@ -90,18 +90,19 @@ func (l *lane) storePart() {
 	switch {
 	case err == nil:
 	case errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown):
+		l.state.markUnstored(part)
 		l.dropWriter(err)
 	default:
 		l.log.Warn("a checkpoint failed", "error", err)
-		l.state.notStored(part)
+		l.state.markUnstored(part)
 		if c.rest != nil {
-			l.state.notStored(c.rest)
+			l.state.markUnstored(c.rest)
 			c.rest = nil
 		}
 	}
 }
 
-// changed is a copy of what changed since the last call.
+// changed is a copy of what changed since the last call, of owned shards.
 func (s *state) changed() *backend.Checkpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,9 +116,12 @@ func (s *state) changed() *backend.Checkpoint {
 			c.Topics = append(c.Topics, backend.Topic{Shard: n, Topic: strings.Clone(name), Epoch: sh.epoch, Head: t.Head, Oldest: t.Oldest})
 		})
 	}
-	for p := s.positions.newest; s.positions.dirty > 0; p = p.older {
-		// those that changed were used last
-		if p.dirty {
+	for p, left := s.positions.newest, s.positions.dirty; left > 0; p = p.older {
+		// those that changed were used last, mostly
+		if !p.dirty {
+			continue
+		}
+		if left--; s.shards[int(p.shard)] != nil {
 			p.dirty = false
 			s.positions.dirty--
 			c.Producers = append(c.Producers, backend.Producer{
@@ -126,29 +130,6 @@ func (s *state) changed() *backend.Checkpoint {
 		}
 	}
 	return c
-}
-
-// notStored marks what a checkpoint held as changed: it failed, and the next one must not leave out
-// what this one had.
-func (s *state) notStored(c *backend.Checkpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range c.Shards {
-		if sh := s.shards[x.Shard]; sh != nil {
-			sh.dirty = true
-		}
-	}
-	for _, x := range c.Topics {
-		if t := s.topic(x.Shard, x.Topic); t != nil {
-			s.shards[x.Shard].topics.Changed(t, x.Topic)
-		}
-	}
-	for _, x := range c.Producers {
-		if p := s.positions.by[producerKey{x.ID, x.Topic}]; p != nil && !p.dirty {
-			p.dirty = true
-			s.positions.dirty++
-		}
-	}
 }
 
 // forget lets go of positions of producers, and counts them.

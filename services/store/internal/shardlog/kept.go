@@ -91,12 +91,16 @@ func (s *state) applyKept(b *backend.Batch) {
 	for i := range b.Kept {
 		s.keep(&b.Kept[i])
 	}
-	s.kept.Store(int64(s.keeping.Len()))
+	s.counted()
 }
 
-// keep notes that a topic keeps the message at its head. The topic is there.
+// keep notes that a topic keeps the message at its head.
 func (s *state) keep(k *backend.Kept) {
-	if t := s.topic(k.Shard, k.Topic); !t.Keeps() {
+	t := s.topic(k.Shard, k.Topic)
+	if t == nil { // its shard is neither owned nor aside
+		return
+	}
+	if !t.Keeps() {
 		t.SetKeeps(true)
 		s.keeping.Insert(k.Topic)
 	}
@@ -245,7 +249,7 @@ func (l *lane) sweepKept(ctx context.Context) error {
 			return false
 		}
 		n := topic.Shard(name)
-		if t := s.topic(n, name); s.keptSeq(name, t, table.For(name), now) == 0 {
+		if t := s.topic(n, name); s.shards[n] != nil && s.keptSeq(name, t, table.For(name), now) == 0 {
 			gone = append(gone, backend.Kept{Shard: n, Topic: name, Epoch: s.shards[n].epoch, Seq: t.Head})
 		}
 		return true
@@ -261,7 +265,7 @@ func (l *lane) sweepKept(ctx context.Context) error {
 	for i := range gone {
 		s.letGo(gone[i].Topic)
 	}
-	s.kept.Store(int64(s.keeping.Len()))
+	s.counted()
 	return nil
 }
 
@@ -349,6 +353,9 @@ func (g *Log) keepers(q keptQuery, after string, limit int) (names []string, mor
 		}
 		n := 0
 		q.order.names(&l.state.mu, &l.state.keeping, after, func(name string) bool {
+			if !l.state.mine(name) {
+				return true
+			}
 			names = append(names, name)
 			n++
 			return n <= limit

@@ -75,6 +75,9 @@ type lane struct {
 	refused      refusals
 	scratch      scratch
 	sweptTo      string // topic that sweepKept goes on with
+	lostAt       time.Time
+	last         backend.BatchID // the last that was committed; zero: none was
+	unsettled    *unsettled
 }
 
 func newLane(name string, cfg Config, pace *pace) *lane {
@@ -318,6 +321,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 	switch {
 	case err == nil:
 		l.confirm(begun)
+		l.last = p.batch.ID
 		l.state.apply(p, group)
 		l.checkpoints.noticed(len(group))
 		if l.scheduled != nil && len(p.batch.Scheduled) > 0 {
@@ -333,6 +337,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the connection that appends is lost"))
 	default:
 		l.dropWriter(err)
+		l.doubt(p, group)
 		l.resolve(ctx, p, group, err)
 	}
 }
@@ -347,7 +352,8 @@ func (l *lane) failed(p *plan, group []*entry, why error) {
 	l.answer(group, p.results)
 }
 
-// dropWriter ends a writer that is of no more use, and forgets what it owned.
+// dropWriter ends a writer that is of no more use. What it owned is not owned any more; what is
+// known of it is put aside.
 func (l *lane) dropWriter(why error) {
 	if l.writer == nil {
 		// each attempt of an outage: readiness says why
@@ -359,7 +365,13 @@ func (l *lane) dropWriter(why error) {
 		}
 		l.writer = nil
 	}
-	l.state.drop(func(int) bool { return true })
+	if !l.state.empty() {
+		l.lostAt = time.Now()
+	}
+	l.state.suspend()
+	if rest := l.checkpoints.rest; rest != nil {
+		l.state.markUnstored(rest)
+	}
 	l.checkpoints = checkpointer{}
 	l.setAway(fmt.Errorf("the connection that appends is lost: %w", why))
 }

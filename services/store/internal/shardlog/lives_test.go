@@ -60,7 +60,7 @@ func newWorld(t *rapid.T) *world {
 	}
 	for i := range w.logs {
 		w.regs[i] = prometheus.NewRegistry()
-		w.logs[i] = newLog(w.db, w.regs[i])
+		w.logs[i] = newLog(w.db, w.regs[i], func(c *Config) { c.Owner.StoreID = fmt.Sprint("store-", i) })
 		_ = w.logs[i].Start(context.Background())
 	}
 	w.want()

@@ -31,6 +31,7 @@ type memory struct {
 	scheduled map[backend.ScheduledID]backend.Scheduled
 	batches   map[backend.BatchID]bool
 	owners    map[int]*memoryWriter
+	turns     map[int]memoryTurn
 	writers   []*memoryWriter
 	away      error
 	// before and after are asked around each call of a writer, by its name; an error is the answer.
@@ -47,18 +48,25 @@ func newMemory() *memory {
 	return &memory{
 		shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[producerKey]backend.Producer{}, commits: map[int]uint64{},
 		keys: map[backend.KeyHash]backend.Key{}, kept: map[string]backend.Kept{}, scheduled: map[backend.ScheduledID]backend.Scheduled{}, batches: map[backend.BatchID]bool{},
-		owners: map[int]*memoryWriter{}, asked: map[string]int{},
+		owners: map[int]*memoryWriter{}, turns: map[int]memoryTurn{}, asked: map[string]int{},
 	}
 }
 
 // memoryEpoch is that of every shard.
 const memoryEpoch = 9
 
+// memoryTurn is for how long one store had a shard, and no other.
+type memoryTurn struct {
+	store  string
+	number int
+}
+
 type memoryWriter struct {
-	db   *memory
-	dead bool // it was fenced, or its connection broke
-	told bool // that it is dead
-	shut bool
+	db    *memory
+	store string
+	dead  bool // it was fenced, or its connection broke
+	told  bool // that it is dead
+	shut  bool
 }
 
 func (m *memory) complain(format string, args ...any) {
@@ -85,8 +93,8 @@ func (m *memory) calls(call string) int {
 	return m.asked[call]
 }
 
-func (m *memory) OpenWriter(context.Context, backend.Owner) (backend.Writer, error) {
-	w := &memoryWriter{db: m}
+func (m *memory) OpenWriter(_ context.Context, owner backend.Owner) (backend.Writer, error) {
+	w := &memoryWriter{db: m, store: owner.StoreID}
 	err := w.do("open", func() error {
 		m.writers = append(m.writers, w)
 		return nil
@@ -155,12 +163,24 @@ func (w *memoryWriter) TakeShards(_ context.Context, shards []int) (got []int, e
 		for _, n := range shards {
 			if w.db.owners[n] == nil || w.db.owners[n] == w {
 				w.db.owners[n] = w
+				if turn := w.db.turns[n]; turn.store != w.store {
+					w.db.turns[n] = memoryTurn{w.store, turn.number + 1}
+				}
 				got = append(got, n)
 			}
 		}
 		return nil
 	})
 	return got, err
+}
+
+func (w *memoryWriter) Hold(shard int) backend.Hold {
+	w.db.mu.Lock()
+	defer w.db.mu.Unlock()
+	if w.db.owners[shard] != w {
+		return ""
+	}
+	return backend.Hold(fmt.Sprint(w.db.turns[shard].number))
 }
 
 func (w *memoryWriter) Load(_ context.Context, shards []int, into backend.Loader) error {
@@ -311,17 +331,26 @@ func (w *memoryWriter) Checkpoint(_ context.Context, c *backend.Checkpoint) erro
 		m := w.db
 		m.largest = max(m.largest, len(c.Topics)+len(c.Producers))
 		for _, t := range c.Topics {
+			if m.owners[t.Shard] != w {
+				m.complain("a checkpoint has a topic of shard %d, of who does not own it", t.Shard)
+			}
 			if have := m.topics[t.Topic]; have.Head <= t.Head {
 				t.Oldest = max(t.Oldest, have.Oldest)
 				m.topics[t.Topic] = t
 			}
 		}
 		for _, p := range c.Producers {
+			if m.owners[p.Shard] != w {
+				m.complain("a checkpoint has a producer of shard %d, of who does not own it", p.Shard)
+			}
 			if key := (producerKey{p.ID, p.Topic}); m.producers[key].ProducerSeq <= p.ProducerSeq {
 				m.producers[key] = p
 			}
 		}
 		for _, s := range c.Shards {
+			if m.owners[s.Shard] != w {
+				m.complain("a checkpoint has shard %d, of who does not own it", s.Shard)
+			}
 			have := m.shards[s.Shard]
 			s.Commit, s.Forgot = max(s.Commit, have.Commit), max(s.Forgot, have.Forgot)
 			m.shards[s.Shard] = s

@@ -33,6 +33,7 @@ type Metrics struct {
 	forgotten  *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
 	refused    prometheus.Counter
+	taken      *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -80,6 +81,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "pushmesh_store_shards_inconsistent_total", Help: "Times that a shard was released because its loaded state contradicts its log.",
 		}),
+		taken: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "pushmesh_store_shards_taken_total", Help: "Shards taken, by state: loaded from the database, or known still from before the connection was lost.",
+		}, []string{"state"}),
 	}
 }
 
@@ -150,6 +154,12 @@ func (m *Metrics) unplaced(u *unplaced) {
 func (m *Metrics) queued(lane string, depth int) { m.depth.WithLabelValues(lane).Set(float64(depth)) }
 
 func (m *Metrics) shardRefused() { m.refused.Inc() }
+
+// took counts shards that were taken: loaded from the database, or known still.
+func (m *Metrics) took(loaded, known int) {
+	m.taken.WithLabelValues("loaded").Add(float64(loaded))
+	m.taken.WithLabelValues("known").Add(float64(known))
+}
 
 // traces adds a span to the traces of messages that are sampled: from the queue to the answer.
 type traces struct{ tracer trace.Tracer }

@@ -407,31 +407,35 @@ func fits(records []run.Record, most int) int {
 	return len(records)
 }
 
-// apply brings the state up to a plan that was committed.
+// apply brings the state up to a plan that was committed. Shards that are aside are brought up,
+// too; of those that are neither owned nor aside nothing is kept.
 func (s *state) apply(p *plan, entries []*entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := p.batch
 	for _, c := range b.Commits {
-		if sh := s.shards[c.Shard]; sh != nil {
+		if sh := s.knownShard(c.Shard); sh != nil {
 			sh.commit, sh.dirty = max(sh.commit, c.Number), true
 		}
 	}
 	for i := range b.Runs {
-		s.extended(&b.Runs[i])
+		if s.knownShard(b.Runs[i].Shard) != nil {
+			s.extended(&b.Runs[i])
+		}
 	}
 	s.applyKept(b)
 	for _, k := range b.Keys {
 		s.keys.put(k, b.At)
 	}
 	for i, e := range entries {
-		if e.item.GetProducerSeq() == 0 || !p.waits[i] {
+		sh := s.knownShard(e.shard)
+		if e.item.GetProducerSeq() == 0 || !p.waits[i] || sh == nil {
 			continue
 		}
 		key := producerKey{topic: e.item.GetTopic()}
 		copy(key.id[:], e.item.GetProducerId())
 		s.positions.moved(position{
-			key: key, shard: int32(e.shard), producerSeq: e.item.GetProducerSeq(), epoch: s.shards[e.shard].epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
+			key: key, shard: int32(e.shard), producerSeq: e.item.GetProducerSeq(), epoch: sh.epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
 		})
 	}
 }

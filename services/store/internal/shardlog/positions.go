@@ -176,7 +176,7 @@ func (s *state) forget(now uint64, room, most int) (unused, crowded int) {
 		default:
 			return unused, crowded
 		}
-		if sh := s.shards[int(p.shard)]; sh != nil {
+		if sh := s.knownShard(int(p.shard)); sh != nil {
 			sh.forgot, sh.dirty = max(sh.forgot, p.at+1), true
 		}
 		ps.remove(p)

@@ -135,7 +135,7 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 	l.checkpoints.rest = nil
 	l.state.topic(3, "c").Head = 7 // and more was appended meanwhile
 	change(41, "d", noon+1)
-	l.state.notStored(failed)
+	l.state.markUnstored(failed)
 	l.beginCheckpoint()
 	if got, want := stored(), "shards 44, topics 2, positions [c d]"; got != want {
 		t.Errorf("after one that failed: %s, want %s", got, want)

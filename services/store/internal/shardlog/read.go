@@ -193,9 +193,12 @@ func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint6
 	if a.Seq == 0 || a.Seq > h.GetHead() { // nothing was retained when the head was read
 		a = backend.OldestAnswer{Seq: h.GetHead() + 1}
 	}
-	n := topic.Shard(h.GetTopic())
-	t := s.topic(n, h.GetTopic())
-	same := t != nil && s.shards[n].epoch == h.GetEpoch()
+	var t *heads.Topic
+	sh := s.shards[topic.Shard(h.GetTopic())]
+	if sh != nil && sh.epoch == h.GetEpoch() {
+		t = sh.topics.Get(h.GetTopic())
+	}
+	same := t != nil
 	if same && a.Seq > t.Oldest && t.OldestAt >= notBefore && t.OldestAt != 0 {
 		return fmt.Errorf("oldest would pass message %d to %d, though it is of %s and retained from %s on", t.Oldest, a.Seq,
 			time.UnixMicro(int64(t.OldestAt)).UTC(), time.UnixMicro(int64(notBefore)).UTC())
@@ -205,7 +208,7 @@ func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint6
 		return nil
 	}
 	if a.Seq != t.Oldest {
-		s.shards[n].topics.Changed(t, h.GetTopic())
+		sh.topics.Changed(t, h.GetTopic())
 	}
 	t.Oldest, t.OldestAt = a.Seq, a.At
 	return nil

@@ -21,8 +21,11 @@ import (
 // commits alone. The lane's goroutine is the only writer; shards and topics are also read by
 // others, under mu.
 type state struct {
-	mu         sync.RWMutex
-	shards     map[int]*shard
+	mu     sync.RWMutex
+	shards map[int]*shard
+	// aside are shards that are not owned now, of which, with their topics and positions, is still
+	// known what was: see recall.go.
+	aside      map[int]*shard
 	ownerships uint64 // counts ownerships, for shard.ownership
 	// keeping are the names of topics that keep their last message, in order, and keptUntil is when
 	// it expires, of those where it does.
@@ -48,21 +51,24 @@ type shard struct {
 	// forgot is when the last position of a producer that was forgotten was used, and a microsecond
 	// more; 0: none was. The lane's own.
 	forgot uint64
-	// ownership tells this ownership of the shard from earlier ones.
+	// ownership tells this ownership of the shard from earlier ones; hold does so across lost
+	// connections, where nobody else had the shard.
 	ownership uint64
+	hold      backend.Hold
 	// topics are those that were published to, all of them under the shard's epoch.
 	topics heads.Table
 }
 
 func newState(positions int, window time.Duration) *state {
 	return &state{
-		shards: map[int]*shard{}, keptUntil: map[string]uint64{}, mostTopics: heads.MaxTopics - maxBatch, positions: newPositions(positions, window),
+		shards: map[int]*shard{}, aside: map[int]*shard{}, keptUntil: map[string]uint64{}, mostTopics: heads.MaxTopics - maxBatch,
+		positions: newPositions(positions, window),
 	}
 }
 
-// topic of a shard; nil: nothing was published to it, or the shard is not owned.
+// topic of a shard; nil: nothing was published to it, or the shard is neither owned nor aside.
 func (s *state) topic(shard int, name string) *heads.Topic {
-	sh := s.shards[shard]
+	sh := s.knownShard(shard)
 	if sh == nil {
 		return nil
 	}
@@ -104,31 +110,41 @@ func (s *state) ownershipsNow() map[int]uint64 {
 	return all
 }
 
-// drop forgets shards.
+// drop forgets shards, those aside as well.
 func (s *state) drop(gone func(shard int) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n, sh := range s.shards {
-		if !gone(n) {
-			continue
-		}
-		delete(s.shards, n)
-		if s.keeping.Len() == 0 {
-			continue
-		}
-		sh.topics.Each(func(name string, t *heads.Topic) {
-			if t.Keeps() {
-				s.letGo(name)
+	for _, shards := range []map[int]*shard{s.shards, s.aside} {
+		for n, sh := range shards {
+			if gone(n) {
+				delete(shards, n)
+				s.letGoOf(sh)
 			}
-		})
+		}
 	}
 	s.positions.drop(gone)
 	s.counted()
 }
 
-// counted tells other lanes how much there is.
+// letGoOf notes that no topic of a shard that was dropped keeps anything.
+func (s *state) letGoOf(sh *shard) {
+	if s.keeping.Len() == 0 {
+		return
+	}
+	sh.topics.Each(func(name string, t *heads.Topic) {
+		if t.Keeps() {
+			s.letGo(name)
+		}
+	})
+}
+
+// counted tells other lanes how much there is; what is aside does not count where it is all.
 func (s *state) counted() {
-	s.kept.Store(int64(s.keeping.Len()))
+	kept := s.keeping.Len()
+	if len(s.shards) == 0 {
+		kept = 0
+	}
+	s.kept.Store(int64(kept))
 	s.shardsOwned.Store(int64(len(s.shards)))
 }
 
@@ -288,7 +304,7 @@ func (l *loader) LoadRun(r backend.Run) {
 
 // extended moves a topic's head to the end of a run. There is room for the topic.
 func (s *state) extended(r *backend.Run) {
-	topics := &s.shards[r.Shard].topics
+	topics := &s.knownShard(r.Shard).topics
 	t := topics.Get(r.Topic)
 	if t == nil {
 		t = topics.Add(r.Topic)

@@ -75,6 +75,7 @@ func (l *lane) maintain(ctx context.Context) {
 // and loads those that are missing.
 func (l *lane) takeShards(ctx context.Context) error {
 	wanted, hold := l.wantedNow()
+	l.pruneAside(wanted)
 	if l.writer == nil {
 		if len(wanted) == 0 || hold {
 			return nil
@@ -113,17 +114,36 @@ func (l *lane) takeShards(ctx context.Context) error {
 		l.clearAway()
 		return nil
 	}
+	rest, err := l.recall(ctx, got)
+	if err != nil {
+		return l.releaseUnloaded(ctx, got, err)
+	}
+	if err := l.load(ctx, rest); err != nil {
+		return err
+	}
+	l.clearAway()
+	return nil
+}
+
+// load loads shards that were taken.
+func (l *lane) load(ctx context.Context, shards []int) error {
+	if len(shards) == 0 {
+		return nil
+	}
 	loaded := newLoader(l.state.positions.most)
-	if err := l.writer.Load(ctx, got, loaded); err != nil {
-		return l.releaseUnloaded(ctx, got, fmt.Errorf("load: %w", err))
+	if err := l.writer.Load(ctx, shards, loaded); err != nil {
+		return l.releaseUnloaded(ctx, shards, fmt.Errorf("load: %w", err))
 	}
 	if err := l.releaseInconsistent(ctx, loaded); err != nil {
 		return err
 	}
 	loaded.index()
+	for n, sh := range loaded.shards {
+		sh.hold = l.writer.Hold(n)
+	}
 	l.state.merge(loaded.state, uint64(l.now().UnixMicro()))
+	l.metrics.took(len(loaded.shards), 0)
 	l.log.Info("took ownership of shards", "lane", l.name, "shards", len(loaded.shards), "owned", len(l.state.owned()))
-	l.clearAway()
 	return nil
 }
 
@@ -214,7 +234,7 @@ func (l *lane) resolve(ctx context.Context, p *plan, group []*entry, why error) 
 		l.log.Error("it is unknown whether a group was committed", "error", errors.Join(why, err), "messages", len(group))
 		l.failed(p, group, code.New(wirev1.Code_CODE_INTERNAL, "outcome unknown: "+why.Error()))
 	case committed:
-		l.answer(group, p.results) // the state was loaded after it
+		l.answer(group, p.results) // the state has it, loaded after it or brought up to it
 	default:
 		l.failed(p, group, code.Retry(wirev1.Code_CODE_UNAVAILABLE, unavailableRetry, "the database did not commit"))
 	}
@@ -258,5 +278,6 @@ func (l *lane) finish(ctx context.Context) {
 		l.writer = nil
 	}
 	l.state.drop(func(int) bool { return true })
+	l.unsettled = nil
 	l.setAway(errors.New("the store has stopped"))
 }

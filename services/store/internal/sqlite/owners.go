@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
@@ -15,9 +16,17 @@ import (
 type owners struct {
 	mu     sync.Mutex
 	shards map[int]*Writer
+	turns  map[int]turn
+	last   int // number of a turn
 }
 
-func (o *owners) init() { o.shards = map[int]*Writer{} }
+// turn is for how long one owner had a shard, with whatever writers, and nobody else.
+type turn struct {
+	owner  backend.Owner
+	number int
+}
+
+func (o *owners) init() { o.shards, o.turns = map[int]*Writer{}, map[int]turn{} }
 
 func (o *owners) claim(w *Writer, shards []int) (got []int) {
 	o.mu.Lock()
@@ -26,6 +35,10 @@ func (o *owners) claim(w *Writer, shards []int) (got []int) {
 		if have := o.shards[shard]; have == nil || have == w {
 			o.shards[shard] = w
 			got = append(got, shard)
+			if o.turns[shard].owner != w.owner {
+				o.last++
+				o.turns[shard] = turn{w.owner, o.last}
+			}
 		}
 	}
 	return got
@@ -45,6 +58,23 @@ func (o *owners) owns(w *Writer, shard int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shards[shard] == w
+}
+
+// hold of a writer's shard.
+func (o *owners) hold(w *Writer, shard int) backend.Hold {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shards[shard] != w {
+		return ""
+	}
+	return backend.Hold(strconv.Itoa(o.turns[shard].number))
+}
+
+// begin has every turn end.
+func (o *owners) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.turns)
 }
 
 func (o *owners) any() bool {
@@ -95,6 +125,7 @@ func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 	if b.owners.any() {
 		return fmt.Errorf("sqlite: %w: shards are owned", backend.ErrConflict)
 	}
+	b.owners.begin()
 	return inTx(ctx, b.write, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE shard SET epoch = ?1 WHERE (SELECT max(epoch) FROM shard) < ?1", int64(epoch))
 		if err != nil {

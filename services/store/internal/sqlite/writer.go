@@ -35,6 +35,9 @@ func (w *Writer) TakeShards(_ context.Context, shards []int) ([]int, error) {
 	return w.b.owners.claim(w, shards), nil
 }
 
+// Hold is which turn of its owner it is.
+func (w *Writer) Hold(shard int) backend.Hold { return w.b.owners.hold(w, shard) }
+
 // ReleaseShards gives shards back.
 func (w *Writer) ReleaseShards(_ context.Context, shards []int) error {
 	w.mu.Lock()

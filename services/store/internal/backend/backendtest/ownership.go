@@ -111,6 +111,44 @@ func testReleaseAndClose(t *testing.T, db Database) {
 	}
 }
 
+// A hold is another one once another owner had the shard, and in another epoch; while a shard is
+// owned it stays the same, and a shard that is not owned has none.
+func testHolds(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	seen := map[backend.Hold]string{}
+	hold := func(w backend.Writer, what string) {
+		t.Helper()
+		h := w.Hold(1)
+		if h == "" || seen[h] != "" {
+			t.Errorf("%s: hold %q, which was also that of %s", what, h, seen[h])
+		}
+		seen[h] = what
+		if got, err := w.TakeShards(within(t), []int{1, 2}); err != nil || len(got) != 2 || w.Hold(1) != h {
+			t.Errorf("%s: hold %q of a shard that is taken again, %q before, %v", what, w.Hold(1), h, err)
+		}
+		if none := w.Hold(3); none != "" {
+			t.Errorf("%s: hold %q of a shard that is not owned", what, none)
+		}
+		need(t, w.ReleaseShards(within(t), []int{1, 2}))
+		if none := w.Hold(1); none != "" {
+			t.Errorf("%s: hold %q of a shard that was given back", what, none)
+		}
+		closeNow(t, w)
+	}
+	hold(writer(t, b, owner("a"), 1), "a")
+	hold(writer(t, b, owner("b"), 1), "b")
+	hold(writer(t, b, owner("a"), 1), "a after b")
+	again := owner("a")
+	again.Incarnation++
+	hold(writer(t, b, again, 1), "another incarnation of a")
+	w := writer(t, b, owner("a"), 1)
+	epoch := load(t, w, 1).shards[1].Epoch
+	closeNow(t, w)
+	need(t, b.NewEpoch(within(t), epoch+1))
+	hold(writer(t, b, owner("a"), 1), "a in another epoch")
+}
+
 func testNewEpoch(t *testing.T, db Database) {
 	b := db(t)
 	w := writer(t, b, owner("a"), 1)

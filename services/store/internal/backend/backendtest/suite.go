@@ -42,6 +42,7 @@ var backendTests = []suiteTest{
 	{"Takeover", testTakeover},
 	{"FenceOneIncarnation", testFenceIncarnation},
 	{"ReleaseAndClose", testReleaseAndClose},
+	{"Holds", testHolds},
 	{"NewEpoch", testNewEpoch},
 	{"SessionGenerations", testSessionGenerations},
 	{"SessionCursors", testSessionCursors},

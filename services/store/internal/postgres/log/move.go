@@ -50,7 +50,9 @@ func (l *Log) Move(ctx context.Context, to *Log, shard int) error {
 	if err := dst.QueryRow(ctx, `SELECT held FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&there); err != nil {
 		return fmt.Errorf("postgres: move: %w", err)
 	}
-	if _, err := src.Exec(ctx, `UPDATE pushmesh.shard SET held = false WHERE shard = $1`, shard); err != nil {
+	// Should it come back here, its last owner must not take it for what it was.
+	if _, err := src.Exec(ctx, `WITH gone AS (DELETE FROM pushmesh.owner WHERE shard = $1)
+		UPDATE pushmesh.shard SET held = false WHERE shard = $1`, shard); err != nil {
 		return fmt.Errorf("postgres: move: %w", err)
 	}
 	if !there {

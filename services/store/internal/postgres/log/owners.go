@@ -86,6 +86,8 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 			(SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
 	// nobody writes any
 	q.Queue(`UPDATE pushmesh.checkpoint_folded SET through = nextval('pushmesh.checkpoint_id')`)
+	// whoever had a shard has none of its memory to go on with
+	q.Queue(`DELETE FROM pushmesh.owner`)
 	q.Queue(`DELETE FROM pushmesh.topic`)
 	q.Queue(`DELETE FROM pushmesh.producer`)
 	q.Queue(`DELETE FROM pushmesh.mark`)

@@ -28,7 +28,7 @@ type Writer struct {
 	Conn   *server.Conn
 
 	mu     sync.Mutex // one owner uses the writer, but DB.Close may come at any time
-	owned  map[int]bool
+	owned  map[int]backend.Hold
 	used   time.Time // the last answer
 	failed bool      // of no more use
 	closed bool
@@ -42,7 +42,7 @@ func (l *Log) OpenWriter(ctx context.Context, owner backend.Owner) (backend.Writ
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{log: l, owner: owner, Conn: conn, owned: map[int]bool{}}
+	w := &Writer{log: l, owner: owner, Conn: conn, owned: map[int]backend.Hold{}}
 	w.finder = finder{w.lend, w.lend}
 	if err := conn.Own(ctx, w); err != nil {
 		return nil, err
@@ -61,14 +61,16 @@ func (w *Writer) TakeShards(ctx context.Context, shards []int) (got []int, err e
 }
 
 // takeShardsSQL locks the shards whose data is here, and puts their owner on record in the same
-// statement: whoever has a lock can be fenced, were it frozen right after.
+// statement: whoever has a lock can be fenced, were it frozen right after. claimed_at stays where
+// the record is this owner's own: then nobody took the shard since, for that would have put another
+// one in its place, and giving it back removes it.
 const takeShardsSQL = `
 	WITH here AS MATERIALIZED (SELECT shard FROM pushmesh.shard WHERE shard = ANY($2) AND held),
 	locked AS MATERIALIZED (SELECT shard FROM here WHERE pg_try_advisory_lock($1, shard))
-	INSERT INTO pushmesh.owner (shard, store_id, incarnation, address) SELECT shard, $3, $4, $5 FROM locked ORDER BY shard
-	ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation,
-		address = excluded.address, claimed_at = excluded.claimed_at
-	RETURNING shard`
+	INSERT INTO pushmesh.owner AS o (shard, store_id, incarnation, address) SELECT shard, $3, $4, $5 FROM locked ORDER BY shard
+	ON CONFLICT (shard) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation, address = excluded.address,
+		claimed_at = CASE WHEN o.store_id = excluded.store_id AND o.incarnation = excluded.incarnation THEN o.claimed_at ELSE excluded.claimed_at END
+	RETURNING shard, claimed_at`
 
 func (w *Writer) takeShards(ctx context.Context, shards []int) (got []int, err error) {
 	if len(shards) == 0 {
@@ -76,43 +78,59 @@ func (w *Writer) takeShards(ctx context.Context, shards []int) (got []int, err e
 	}
 	var ask []int32
 	for _, s := range shards {
-		if !w.owned[s] && !slices.Contains(ask, int32(s)) {
+		if w.owned[s] == "" && !slices.Contains(ask, int32(s)) {
 			ask = append(ask, int32(s))
 		}
 	}
 	rows, err := w.Conn.Query(ctx, takeShardsSQL, int32(LockClass), ask, w.owner.StoreID, int64(w.owner.Incarnation), w.owner.Address)
 	var shard int32
+	var since time.Time
 	var fresh []int32
-	if err := server.Each(rows, err, []any{&shard}, func() { fresh = append(fresh, shard) }); err != nil {
+	if err := server.Each(rows, err, []any{&shard, &since}, func() {
+		fresh = append(fresh, shard)
+		w.owned[int(shard)] = backend.Hold(fmt.Sprintf("%s/%d", w.Conn.At(), since.UnixMicro()))
+	}); err != nil {
 		return nil, err
 	}
-	for _, s := range fresh {
-		w.owned[int(s)] = true
-	}
-	if err := w.releaseMoved(ctx, fresh); err != nil {
+	if err := w.settleHolds(ctx, fresh); err != nil {
 		return nil, err
 	}
 	for _, s := range shards {
-		if w.owned[s] {
+		if w.owned[s] != "" {
 			got = append(got, s)
 		}
 	}
 	return got, nil
 }
 
-// releaseMoved gives back, of shards just locked, those whose data was moved to another database
-// before they were. It is asked after the lock: under it nothing moves.
-func (w *Writer) releaseMoved(ctx context.Context, locked []int32) error {
+// settleHolds adds their epochs to the holds of shards just locked, and gives back those whose data
+// was moved to another database before they were. It is asked after the lock: under it nothing
+// moves, and no epoch begins.
+func (w *Writer) settleHolds(ctx context.Context, locked []int32) error {
 	if len(locked) == 0 {
 		return nil
 	}
-	rows, err := w.Conn.Query(ctx, `SELECT shard FROM pushmesh.shard WHERE shard = ANY($1) AND NOT held`, locked)
+	rows, err := w.Conn.Query(ctx, `SELECT shard, epoch, held FROM pushmesh.shard WHERE shard = ANY($1)`, locked)
 	var shard int
+	var epoch int64
+	var held bool
 	var moved []int
-	if err := server.Each(rows, err, []any{&shard}, func() { moved = append(moved, shard) }); err != nil || len(moved) == 0 {
+	if err := server.Each(rows, err, []any{&shard, &epoch, &held}, func() {
+		w.owned[shard] += backend.Hold(fmt.Sprintf("/%d", epoch))
+		if !held {
+			moved = append(moved, shard)
+		}
+	}); err != nil || len(moved) == 0 {
 		return err
 	}
 	return w.releaseShards(ctx, moved)
+}
+
+// Hold is of the server and its timeline, when the shard was taken first, and its epoch.
+func (w *Writer) Hold(shard int) backend.Hold {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.owned[shard]
 }
 
 // ReleaseShards gives shards back: the record first, so that a successor's is never deleted.
@@ -123,7 +141,7 @@ func (w *Writer) ReleaseShards(ctx context.Context, shards []int) error {
 func (w *Writer) releaseShards(ctx context.Context, shards []int) error {
 	var mine []int32
 	for _, s := range shards {
-		if w.owned[s] {
+		if w.owned[s] != "" {
 			mine = append(mine, int32(s))
 		}
 	}
@@ -220,7 +238,7 @@ func (w *Writer) markLost() {
 // requires reports whether the writer owns all of these shards.
 func (w *Writer) requires(shards ...int) error {
 	for _, s := range shards {
-		if !w.owned[s] {
+		if w.owned[s] == "" {
 			return fmt.Errorf("%w: shard %d is not this writer's", backend.ErrLost, s)
 		}
 	}

@@ -22,6 +22,7 @@ type Conn struct {
 	*pgx.Conn
 	server  *Server
 	process process
+	at      string // which server, by Trust
 }
 
 // Connect makes a connection beside the pool; params are settings of its session.
@@ -113,8 +114,13 @@ func (c *Conn) Trust(ctx context.Context) (err error) {
 	if c.process, err = c.server.sound(ctx, c.Conn); err != nil {
 		return err
 	}
-	return c.server.familiar(ctx, c.Conn)
+	c.at, err = c.server.familiar(ctx, c.Conn)
+	return err
 }
+
+// At names the server that Trust found, and its timeline: one that is promoted or restored to an
+// earlier moment has another name.
+func (c *Conn) At() string { return c.at }
 
 // Identify sets which backend serves the connection, where Trust did not.
 func (c *Conn) Identify(pid int32, start time.Time) { c.process = process{pid, start} }

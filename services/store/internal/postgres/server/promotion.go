@@ -14,22 +14,24 @@ import (
 var ErrRewound = errors.New("postgres: the database was restored or promoted: what was acknowledged may be missing. " +
 	"Start one store with --new-epoch, or with --same-epoch if nothing was lost")
 
-// familiar compares the server with the one that the log was last written on.
-func (s *Server) familiar(ctx context.Context, conn *pgx.Conn) error {
+// familiar compares the server with the one that the log was last written on, and names it: its
+// system and timeline.
+func (s *Server) familiar(ctx context.Context, conn *pgx.Conn) (name string, err error) {
 	var system, timeline int64
 	var known, promoted bool
-	err := conn.QueryRow(ctx, `SELECT t.system, t.timeline, t.system = s.system AND t.timeline = s.timeline, t.system = s.system AND t.timeline > s.timeline
+	err = conn.QueryRow(ctx, `SELECT t.system, t.timeline, t.system = s.system AND t.timeline = s.timeline, t.system = s.system AND t.timeline > s.timeline
 		FROM pushmesh.server AS s, pushmesh.this_server() AS t`).Scan(&system, &timeline, &known, &promoted)
+	name = fmt.Sprintf("%d/%d", system, timeline)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: which server: %w", err)
+		return "", fmt.Errorf("postgres: which server: %w", err)
 	case known:
-		return nil
+		return name, nil
 	case promoted && s.Config.TrustPromotion:
 		s.Config.Log.Warn("a promoted standby is trusted to have everything", "timeline", timeline)
-		return accept(ctx, conn)
+		return name, accept(ctx, conn)
 	}
-	return fmt.Errorf("%w (system %d, timeline %d)", ErrRewound, system, timeline)
+	return "", fmt.Errorf("%w (system %d, timeline %d)", ErrRewound, system, timeline)
 }
 
 // accept makes this server the one that the log is written on.

@@ -299,12 +299,12 @@ func (d *Sessions) SessionEdges(ctx context.Context) ([]string, error) {
 	return server.Query(ctx, d.server, pgx.RowTo[string], sessionEdges)
 }
 
-// detachEdge lets go of some of an edge's sessions. That the edge has a name is said for the planner,
-// which knows only then that the index by edge has them. It is a range of names in order, and not an
-// equation, for which there would be no order: so the index is read until there are enough, and not
-// as a bitmap of all that the edge holds. What was found is gathered into arrays, which the planner
-// takes for short: where it knows that the edge holds a large part of all sessions, it would read
-// all of them to find the few.
+// detachEdge lets go of some of an edge's sessions. That the edge has a name is said for the
+// planner, which knows only then that the index by edge has them. It is a range of names in order,
+// and not an equation, for which there would be no order: so the index is read until there are
+// enough, and not as a bitmap of all that the edge holds. What was found is gathered into arrays,
+// which the planner takes for short: where it knows that the edge holds a large part of all
+// sessions, it would read all of them to find the few.
 const detachEdge = `WITH held AS MATERIALIZED (
 		SELECT user_id, name FROM pushmesh.session WHERE edge >= $1 AND edge <= $1 AND edge <> '' AND attached_at < $2
 		ORDER BY edge LIMIT $3 FOR UPDATE SKIP LOCKED
