@@ -161,7 +161,11 @@ const maxClientID = 64
 
 // checkAddr refuses what can't be dialled: it wants HOST:PORT.
 func checkAddr(field, addr, like string) error {
-	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" || strings.Contains(addr, "://") {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port) // a number up to 65535, or the name of one
+	}
+	if err != nil || port == "" || strings.Contains(addr, "://") {
 		return misconfigured(field, "has %q, which must be host:port, like %s", addr, like)
 	}
 	return nil

@@ -65,6 +65,11 @@ func TestFirstHourRefusals(t *testing.T) {
 			"address with a scheme, subscriber", subscriber(SubscriberConfig{Addrs: []string{"tcp://127.0.0.1:7400"}}),
 			`pushmesh: SubscriberConfig.Addrs has "tcp://127.0.0.1:7400", which must be host:port, like 127.0.0.1:7400`,
 		},
+		{
+			"port beyond the last one, subscriber", subscriber(SubscriberConfig{Addrs: []string{"127.0.0.1:74000"}}),
+			`pushmesh: SubscriberConfig.Addrs has "127.0.0.1:74000", which must be host:port, like 127.0.0.1:7400`,
+		},
+		{"port that is no number, producer", producer("127.0.0.1:no port"), `pushmesh: ProducerConfig.Addrs has "127.0.0.1:no port", which must be host:port, like 127.0.0.1:7401`},
 		{"address without port, producer", producer("127.0.0.1"), `pushmesh: ProducerConfig.Addrs has "127.0.0.1", which must be host:port, like 127.0.0.1:7401`},
 		{"address with a scheme, producer", producer("http://127.0.0.1:7401"), `pushmesh: ProducerConfig.Addrs has "http://127.0.0.1:7401", which must be host:port, like 127.0.0.1:7401`},
 		{"what gRPC has a scheme for", producer("unix:/tmp/no.sock"), ""},

@@ -21,6 +21,12 @@ func (s *Settings) web(door *admission.Door) (*upgrade.Policy, error) {
 	return p, nil
 }
 
+// CheckOrigins reports what is wrong with a list for Settings.WebSocketOrigins.
+func CheckOrigins(origins []string) error {
+	_, err := (&Settings{WebSocketOrigins: origins}).web(nil)
+	return err
+}
+
 // checkWeb finds faults in what WebSockets need.
 func (s *Settings) checkWeb() error {
 	p, err := s.web(nil)

@@ -52,6 +52,9 @@ func TestFirstHourUsage(t *testing.T) {
 		{"--router without port", []string{"pub", "a", "x", "--router", "127.0.0.1"}, 2, "", "pushmesh: --router \"127.0.0.1\": it needs host:port, like 127.0.0.1:7401\n"},
 		{"--router with a scheme", []string{"pub", "a", "x", "--router", "http://127.0.0.1:7401"}, 2, "", "pushmesh: --router \"http://127.0.0.1:7401\": it needs host:port, like 127.0.0.1:7401\n"},
 		{"--edge without port", []string{"sub", "a", "--edge", "127.0.0.1"}, 2, "", "pushmesh: --edge \"127.0.0.1\": it needs host:port, like 127.0.0.1:7400\n"},
+		{"port beyond the last one", []string{"pub", "a", "x", "--router", "127.0.0.1:74010"}, 2, "", "pushmesh: --router \"127.0.0.1:74010\": it needs host:port, like 127.0.0.1:7401\n"},
+		{"--edge without port, of replay", []string{"replay", claims, "--edge", "127.0.0.1"}, 2, "", "pushmesh: --edge \"127.0.0.1\": it needs host:port, like 127.0.0.1:7400\n"},
+		{"an origin that is none, of dev", []string{"dev", "--websocket-origins", "localhost:5173"}, 2, "", "pushmesh: --websocket-origins: \"localhost:5173\": an origin is scheme://host or scheme://host:port, such as https://app.example.com, https://*.example.com or capacitor://localhost; * is all, and same-host the host that the request names\n"},
 		{"unknown host", []string{"pub", "a", "x", "--router", "nowhere.invalid:7401"}, 1, "", "pushmesh: UNAVAILABLE: no connection: the host nowhere.invalid is not known (trying again may help)\n"},
 		{"nobody listens", []string{"pub", "a", "x", "--router", "127.0.0.1:1"}, 1, "", "pushmesh: UNAVAILABLE: no connection: dial tcp 127.0.0.1:1: connect: connection refused (trying again may help)\n"},
 		{

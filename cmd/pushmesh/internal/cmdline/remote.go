@@ -75,7 +75,11 @@ func checkAddrs(flag string, addrs []string, like string) error {
 		if scheme, _, found := strings.Cut(addr, ":"); flag == "router" && found && resolver.Get(scheme) != nil {
 			continue
 		}
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" || strings.Contains(addr, "://") {
+		_, port, err := net.SplitHostPort(addr)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port) // a number up to 65535, or the name of one
+		}
+		if err != nil || port == "" || strings.Contains(addr, "://") {
 			return Usage("--%s %q: it needs host:port, like %s", flag, addr, like)
 		}
 	}

@@ -129,6 +129,33 @@ func TestNoPlayground(t *testing.T) {
 	}
 }
 
+// Pages that are listed connect, beside the playground where there is one, and no others: not even
+// those of the edge's host, unless the list says so.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	const mine = "http://localhost:5173"
+	for _, x := range []struct {
+		origins      []string
+		noPlayground bool
+		sameHost     int
+	}{
+		{[]string{mine}, false, 403},
+		{[]string{mine, "same-host"}, false, 101},
+		{[]string{mine}, true, 403},
+	} {
+		a, stop := run(t, Settings{Data: t.TempDir(), WebSocketOrigins: x.origins, NoPlayground: x.noPlayground})
+		origins := map[string]int{mine: 101, "http://" + a.Edge: x.sameHost, "http://localhost:5174": 403}
+		if !x.noPlayground {
+			origins[strings.TrimSuffix(a.Playground, "/")] = 101
+		}
+		for from, want := range origins {
+			if got := upgrade(t, a.Edge, from); got != want {
+				t.Errorf("with %q, a page of %s gets %d, want %d", x.origins, from, got, want)
+			}
+		}
+		stop()
+	}
+}
+
 // A port that is taken is named, with what to do, and nothing is left behind.
 func TestThePlaygroundsPortIsTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/pushmesh/pushmesh/services/edge"
 )
 
 // Settings of a mesh in one process. Zero values mean the default given, but an address that is
@@ -23,6 +25,10 @@ type Settings struct {
 	Playground           string // address of the page
 
 	NoPlayground bool // serve no page, and make no namespaces for it
+
+	// WebSocketOrigins are the pages that may connect beside the playground, as the edge's flag has
+	// them; none: those of the edge's host.
+	WebSocketOrigins []string
 
 	// ProducerRate and ProducerInFlight are what one producer may do: generous, for one machine has
 	// no neighbours to protect.
@@ -90,9 +96,10 @@ func (s *Settings) Check() error {
 		"playground-listen": s.Playground,
 	} {
 		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
-			errs = append(errs, fmt.Errorf("--%s %q: HOST:PORT", flag, addr))
+			errs = append(errs, fmt.Errorf("--%s %q: it needs host:port, like %s", flag, addr, net.JoinHostPort(Host, "7400")))
 		}
 	}
+	errs = append(errs, edge.CheckOrigins(s.WebSocketOrigins))
 	if s.ProducerRate < 0 || s.ProducerInFlight < 0 {
 		errs = append(errs, errors.New("--producer-rate and --producer-in-flight are above 0"))
 	}

@@ -24,8 +24,8 @@ func TestPortsKeepWhatWasSet(t *testing.T) {
 }
 
 func TestCheckReportsEveryFault(t *testing.T) {
-	err := (&Settings{Edge: "nowhere", StoreHTTP: "x", ProducerRate: -1}).Check()
-	for _, want := range []string{"--edge-listen", "--store-http", "--producer-rate"} {
+	err := (&Settings{Edge: "nowhere", StoreHTTP: "x", ProducerRate: -1, WebSocketOrigins: []string{"localhost:5173"}}).Check()
+	for _, want := range []string{`--edge-listen "nowhere": it needs host:port, like 127.0.0.1:7400`, "--store-http", "--producer-rate", `--websocket-origins: "localhost:5173"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named by %v", want, err)
 		}

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/cmd/pushmesh/inprocess"
@@ -52,8 +53,12 @@ func (m *Mesh) tiers() inprocess.Settings {
 
 // origins are the pages that may connect: the playground beside those that may anyway.
 func (m *Mesh) origins() []string {
+	origins := m.set.WebSocketOrigins
 	if m.page == nil {
-		return nil
+		return origins
 	}
-	return []string{"same-host", m.page.Origin()}
+	if len(origins) == 0 {
+		origins = []string{"same-host"}
+	}
+	return append(slices.Clone(origins), m.page.Origin())
 }

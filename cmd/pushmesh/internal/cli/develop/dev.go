@@ -31,6 +31,8 @@ type Dev struct {
 	PlaygroundListen string `placeholder:"HOST:PORT" help:"Address of the playground, a page that shows in a browser what a mesh does; on loopback."`
 	NoPlayground     bool   `help:"Serve no playground, and make no namespace play for it."`
 
+	WebSocketOrigins []string `name:"websocket-origins" placeholder:"ORIGIN" help:"Pages that may open WebSockets beside the playground, separated by commas: http://localhost:5173, https://*.example.com, same-host for those of the edge's host, or * for all; by default same-host."`
+
 	ProducerRate     int           `default:"100000" placeholder:"N" help:"Messages a second that one producer may publish (${default})."`
 	ProducerInFlight int           `default:"10000" placeholder:"N" help:"Messages that one producer may have unanswered (${default})."`
 	Loops            int           `default:"0" placeholder:"N" help:"Event loops of the edge; 0: one per core."`
@@ -49,6 +51,7 @@ The playground is a page for a browser: a chat, ranked prices and a seat to clai
 
   pushmesh dev
   pushmesh dev --data /tmp/mesh --ports-from 0
+  pushmesh dev --websocket-origins http://localhost:5173    # your own page, as its development server serves it
   pushmesh dev --replay deploy/sample/rooms.jsonl.gz --exit`
 }
 
@@ -57,7 +60,7 @@ func (c *Dev) settings() dev.Settings {
 		Data: c.Data,
 		Edge: c.EdgeListen, EdgeHTTP: c.EdgeHTTP, Router: c.RouterListen, RouterHTTP: c.RouterHTTP,
 		Compute: c.ComputeListen, ComputeHTTP: c.ComputeHTTP, Store: c.StoreListen, StoreHTTP: c.StoreHTTP,
-		Playground: c.PlaygroundListen, NoPlayground: c.NoPlayground,
+		Playground: c.PlaygroundListen, NoPlayground: c.NoPlayground, WebSocketOrigins: c.WebSocketOrigins,
 		ProducerRate: c.ProducerRate, ProducerInFlight: c.ProducerInFlight,
 		Loops: c.Loops, Poller: c.Poller, LogLevel: c.LogLevel, Grace: c.Grace,
 	}

@@ -56,6 +56,9 @@ func (c *Replay) Run(ctx context.Context, stdio cmdline.IO) error {
 	if c.Fraction < 0 || c.Fraction > 1 || c.Speed < 0 || c.Rooms < 0 || c.MaxConnections < 0 || c.Ahead <= 0 || c.Stall <= 0 {
 		return cmdline.Usage("--fraction is 0 to 1; --speed, --rooms and --max-connections are not below 0; --ahead and --stall are above 0")
 	}
+	if err := c.EdgeFlag.Check(); err != nil {
+		return err
+	}
 	if c.MaxConnections == 0 {
 		limit, err := connectionsHere(1)
 		if err != nil {
