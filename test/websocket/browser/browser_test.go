@@ -4,27 +4,20 @@
 package browser
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
-	"github.com/coder/websocket/wsjson"
-
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
+	"github.com/pushmesh/pushmesh/test/chromium"
 	"github.com/pushmesh/pushmesh/test/closing"
 	"github.com/pushmesh/pushmesh/test/link"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -36,25 +29,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium is a browser with its tabs, to which the test speaks by the browser's debugging
-// protocol.
-type chromium struct {
-	t    *testing.T
-	addr string
-	tabs map[string]*tab
-}
+// browser is one with what these tests do in its tabs.
+type browser struct{ *chromium.Browser }
 
-// tab is one of its tabs.
-type tab struct {
-	conn   *websocket.Conn
-	id     int     // of the last command
-	events []event // that came beside answers, of the domains that were enabled
-}
-
-// event is something that happened in a tab.
-type event struct {
-	Method string
-	Params json.RawMessage
+func start(t *testing.T) *browser {
+	t.Helper()
+	return &browser{chromium.Start(t)}
 }
 
 // state is what page.mjs has of a tab.
@@ -68,134 +48,34 @@ type state struct {
 	LongestPause float64 // milliseconds between two runs of a timer that is to run each second
 }
 
-func start(t *testing.T) *chromium {
-	t.Helper()
-	// t.TempDir would miss what dying processes of the browser still write
-	folder, err := os.MkdirTemp("", "pushmesh-browser-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/usr/bin/chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--user-data-dir="+folder, "--remote-debugging-port=0", "about:blank")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait() // it was killed
-		if t.Failed() {
-			t.Logf("the browser says\n%s", stderr.Bytes()[max(0, stderr.Len()-2000):])
-		}
-		_ = os.RemoveAll(folder)
-	})
-	b := &chromium{t: t, tabs: map[string]*tab{}}
-	procmesh.Await(t, "the browser listens", func() bool {
-		port, _, whole := strings.Cut(string(first(os.ReadFile(filepath.Join(folder, "DevToolsActivePort")))), "\n")
-		b.addr = "127.0.0.1:" + port
-		return whole
-	})
-	return b
-}
-
-// first is the value, which is nil where there is an error.
-func first(b []byte, _ error) []byte { return b }
-
-// open opens a tab.
-func (b *chromium) open(name, page string) {
-	b.t.Helper()
-	var target struct {
-		WebSocketDebuggerURL string `json:"webSocketDebuggerUrl"`
-	}
-	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPut, "http://"+b.addr+"/json/new?"+url.QueryEscape(page), http.NoBody)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if err := json.NewDecoder(res.Body).Decode(&target); err != nil {
-		b.t.Fatal(err)
-	}
-	conn, _, err := websocket.Dial(b.t.Context(), target.WebSocketDebuggerURL, nil) //nolint:bodyclose // it need not be closed
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { _ = conn.CloseNow() })
-	conn.SetReadLimit(-1)
-	b.tabs[name] = &tab{conn: conn}
-}
-
-// do has a tab do something, and reads what comes of it into result, which may be nil.
-func (b *chromium) do(name, method string, params, result any) {
-	b.t.Helper()
-	tab := b.tabs[name]
-	tab.id++
-	type answer struct {
-		event
-		ID     int
-		Result json.RawMessage
-		Error  json.RawMessage
-	}
-	err := wsjson.Write(b.t.Context(), tab.conn, map[string]any{"id": tab.id, "method": method, "params": params})
-	var got answer
-	for err == nil && got.ID != tab.id {
-		got = answer{}
-		if err = wsjson.Read(b.t.Context(), tab.conn, &got); got.Method != "" {
-			tab.events = append(tab.events, got.event)
-		}
-	}
-	switch {
-	case err != nil || got.Error != nil:
-		b.t.Fatalf("%s: %v %s", method, err, got.Error)
-	case result != nil:
-		if err := json.Unmarshal(got.Result, result); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-}
-
-// evaluate reads the value of an expression of a tab's page; false: it has none, for now.
-func (b *chromium) evaluate(name, expression string, value any) bool {
-	b.t.Helper()
-	var got struct {
-		Result struct{ Value json.RawMessage }
-	}
-	b.do(name, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &got)
-	return json.Unmarshal(got.Result.Value, value) == nil
-}
-
-func (b *chromium) state(tab string) (s state) {
-	b.t.Helper()
-	b.evaluate(tab, "window.state", &s) // a page that is just loaded has none
+func (b *browser) state(tab string) (s state) {
+	b.T.Helper()
+	b.Evaluate(tab, "window.state", &s) // a page that is just loaded has none
 	return s
 }
 
 // reload loads a tab's page anew, and does something meanwhile.
-func (b *chromium) reload(tab string, meanwhile func()) {
-	b.t.Helper()
+func (b *browser) reload(tab string, meanwhile func()) {
+	b.T.Helper()
 	var is bool
-	b.evaluate(tab, "window.before = true", &is)
-	b.do(tab, "Page.reload", nil, nil)
+	b.Evaluate(tab, "window.before = true", &is)
+	b.Do(tab, "Page.reload", nil, nil)
 	meanwhile()
-	procmesh.Await(b.t, tab+" is loaded anew", func() bool {
-		return b.evaluate(tab, "window.state?.subscribed > 0 && !window.before", &is) && is
+	procmesh.Await(b.T, tab+" is loaded anew", func() bool {
+		return b.Evaluate(tab, "window.state?.subscribed > 0 && !window.before", &is) && is
 	})
 }
 
 // has waits until a tab has all messages up to n, in their order.
-func (b *chromium) has(tab string, n int) state {
-	b.t.Helper()
+func (b *browser) has(tab string, n int) state {
+	b.T.Helper()
 	var s state
-	procmesh.Await(b.t, fmt.Sprintf("tab %s has %d messages", tab, n), func() bool {
+	procmesh.Await(b.T, fmt.Sprintf("tab %s has %d messages", tab, n), func() bool {
 		s = b.state(tab)
 		return s.Last >= n || len(s.Disorder) > 0 || len(s.Faults) > 0
 	})
 	if s.Last != n || len(s.Disorder) > 0 || len(s.Faults) > 0 {
-		b.t.Fatalf("tab %s: %+v", tab, s)
+		b.T.Fatalf("tab %s: %+v", tab, s)
 	}
 	return s
 }
@@ -261,7 +141,7 @@ func TestChromium(t *testing.T) {
 
 	b := start(t)
 	for _, tab := range []string{"first", "second"} {
-		b.open(tab, site+"/page.html?"+url.Values{"edge": {"ws://" + network.Addr() + "/"}, "client": {tab}, "topic": {topic}}.Encode())
+		b.Open(tab, site+"/page.html?"+url.Values{"edge": {"ws://" + network.Addr() + "/"}, "client": {tab}, "topic": {topic}}.Encode())
 		procmesh.Await(t, tab+" is subscribed", func() bool { return b.state(tab).Subscribed == 1 })
 	}
 	publish(100)
@@ -289,12 +169,12 @@ func TestChromium(t *testing.T) {
 }
 
 // hides has the first tab be hidden for a while, in which something comes each second.
-func hides(t *testing.T, b *chromium, span time.Duration, each func()) {
+func hides(t *testing.T, b *browser, span time.Duration, each func()) {
 	t.Helper()
-	b.do("second", "Page.bringToFront", nil, nil)
+	b.Do("second", "Page.bringToFront", nil, nil)
 	procmesh.Await(t, "the first tab is hidden", func() bool {
 		var is string
-		b.evaluate("first", "document.visibilityState", &is)
+		b.Evaluate("first", "document.visibilityState", &is)
 		return is == "hidden"
 	})
 	tick := time.NewTicker(time.Second)
@@ -314,11 +194,11 @@ func hides(t *testing.T, b *chromium, span time.Duration, each func()) {
 }
 
 // offline takes the browser's network away, and gives it back.
-func offline(t *testing.T, b *chromium, network *link.Link, publish func(int)) {
+func offline(t *testing.T, b *browser, network *link.Link, publish func(int)) {
 	t.Helper()
 	set := func(offline bool) {
-		for tab := range b.tabs {
-			b.do(tab, "Network.emulateNetworkConditions", map[string]any{"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+		for tab := range b.Tabs {
+			b.Do(tab, "Network.emulateNetworkConditions", map[string]any{"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
 		}
 	}
 	set(true)

@@ -37,50 +37,50 @@ func TestPictures(t *testing.T) {
 	dev := procmesh.StartDev(t)
 	b := start(t)
 	b.visit("first", dev.Playground, desktop.small())
-	b.do("first", "Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil)
+	b.Do("first", "Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil)
 	b.says("first", "Ann", "Hello Bob, are you there?")
 	b.says("first", "Bob", "I am. Now cut my wire.")
-	b.until("first", "Ann has it", `[...pane("Ann").querySelectorAll(".message .text")].at(-1)?.textContent.startsWith("I am.") === true`)
+	b.Until("first", "Ann has it", `[...pane("Ann").querySelectorAll(".message .text")].at(-1)?.textContent.startsWith("I am.") === true`)
 	b.run("first", `press("Bob", "Cut the wire")`, nil)
-	b.until("first", "Bob is back", `pane("Bob").querySelector(".note.back") !== null`)
-	b.until("first", "both are there again", `[...document.querySelectorAll(".here")].every((h) => h.textContent.startsWith("2 people here"))`)
+	b.Until("first", "Bob is back", `pane("Bob").querySelector(".note.back") !== null`)
+	b.Until("first", "both are there again", `[...document.querySelectorAll(".here")].every((h) => h.textContent.startsWith("2 people here"))`)
 	b.picture(folder, "chat")
 
 	b.show("first", phone)
-	b.until("first", "it is as narrow as a phone", `document.documentElement.scrollWidth === 360`)
+	b.Until("first", "it is as narrow as a phone", `document.documentElement.scrollWidth === 360`)
 	b.picture(folder, "phone")
 
 	b.show("first", night.small())
 	b.to("first", dev.Playground+"#prices")
-	b.until("first", "prices are there", `document.querySelectorAll(".price").length === 10 && !document.querySelector("[data-person=Bob] .here").textContent.includes("Second 1:")`)
+	b.Until("first", "prices are there", `document.querySelectorAll(".price").length === 10 && !document.querySelector("[data-person=Bob] .here").textContent.includes("Second 1:")`)
 	b.picture(folder, "prices")
 
 	b.show("first", desktop.small())
 	b.to("first", dev.Playground+"#seat")
 	b.fill("seat")
-	b.until("first", "one waits", `document.querySelector(".chair").textContent.includes("1 client in line")`)
+	b.Until("first", "one waits", `document.querySelector(".chair").textContent.includes("1 client in line")`)
 	b.picture(folder, "seat")
 }
 
 // picture saves what a tab shows.
-func (b *chromium) picture(folder, name string) {
-	b.t.Helper()
+func (b *browser) picture(folder, name string) {
+	b.T.Helper()
 	b.run("first", `document.activeElement.blur(); scrollTo(0, 0)`, nil)
 	var shot struct{ Data []byte }
-	b.do("first", "Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+	b.Do("first", "Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
 	full, err := png.Decode(bytes.NewReader(shot.Data))
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	var out bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, fewColours(full)); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	if out.Len() > mostBytes {
-		b.t.Errorf("%s has %d bytes, %d at most", name, out.Len(), mostBytes)
+		b.T.Errorf("%s has %d bytes, %d at most", name, out.Len(), mostBytes)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "playground-"+name+".png"), out.Bytes(), 0o644); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 }
 

@@ -48,101 +48,92 @@ window.press = (name, text) => [...pane(name).querySelectorAll("button")].find((
 `
 
 // visit opens the page in a tab, and waits until its clients are connected.
-func (b *chromium) visit(name, url string, s screen) {
-	b.t.Helper()
-	b.open(name, "about:blank")
+func (b *browser) visit(name, url string, s screen) {
+	b.T.Helper()
+	b.Open(name, "about:blank")
 	for _, domain := range []string{"Page", "Network", "Runtime"} {
-		b.do(name, domain+".enable", nil, nil)
+		b.Do(name, domain+".enable", nil, nil)
 	}
-	b.do(name, "Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watching}, nil)
+	b.Do(name, "Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watching}, nil)
 	b.show(name, s)
 	b.to(name, url)
 }
 
 // to loads an address. One that differs in what is behind # alone would not be loaded.
-func (b *chromium) to(name, url string) {
-	b.t.Helper()
+func (b *browser) to(name, url string) {
+	b.T.Helper()
 	b.faultless(name)
-	b.do(name, "Page.navigate", map[string]any{"url": "about:blank"}, nil)
-	b.do(name, "Page.navigate", map[string]any{"url": url}, nil)
-	b.until(name, "clients are connected", `document.querySelectorAll(".status").length > 1 && [...document.querySelectorAll(".status")].every((s) => s.dataset.state === "connected")`)
+	b.Do(name, "Page.navigate", map[string]any{"url": "about:blank"}, nil)
+	b.Do(name, "Page.navigate", map[string]any{"url": url}, nil)
+	b.Until(name, "clients are connected", `document.querySelectorAll(".status").length > 1 && [...document.querySelectorAll(".status")].every((s) => s.dataset.state === "connected")`)
 }
 
 // faultless reports what a tab's page was refused by its policy, or failed with.
-func (b *chromium) faultless(name string) {
-	b.t.Helper()
+func (b *browser) faultless(name string) {
+	b.T.Helper()
 	var faults []string
 	b.run(name, `window.faults ?? []`, &faults)
 	for _, fault := range faults {
-		b.t.Errorf("tab %s: %s", name, fault)
+		b.T.Errorf("tab %s: %s", name, fault)
 	}
 }
 
 // show sets a tab's screen.
-func (b *chromium) show(name string, s screen) {
-	b.t.Helper()
-	b.do(name, "Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.width < 500}, nil)
-	b.do(name, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": s.scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
-}
-
-// until waits for an expression of a tab's page.
-func (b *chromium) until(name, what, expression string) {
-	b.t.Helper()
-	procmesh.Await(b.t, "tab "+name+": "+what, func() bool {
-		var is bool
-		return b.evaluate(name, expression, &is) && is
-	})
+func (b *browser) show(name string, s screen) {
+	b.T.Helper()
+	b.Do(name, "Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.width < 500}, nil)
+	b.Do(name, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": s.scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
 }
 
 // run does something in a tab's page, and waits for what it promises.
-func (b *chromium) run(name, expression string, value any) {
-	b.t.Helper()
+func (b *browser) run(name, expression string, value any) {
+	b.T.Helper()
 	var got struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	b.do(name, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &got)
+	b.Do(name, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &got)
 	if got.ExceptionDetails != nil {
-		b.t.Fatalf("%s: %.500s", expression[:min(len(expression), 80)], got.ExceptionDetails)
+		b.T.Fatalf("%s: %.500s", expression[:min(len(expression), 80)], got.ExceptionDetails)
 	}
 	if value != nil {
 		if err := json.Unmarshal(got.Result.Value, value); err != nil {
-			b.t.Fatalf("%s: %v in %s", expression, err, got.Result.Value)
+			b.T.Fatalf("%s: %v in %s", expression, err, got.Result.Value)
 		}
 	}
 }
 
 // key presses a key, as a keyboard does.
-func (b *chromium) key(name, key string) {
-	b.t.Helper()
+func (b *browser) key(name, key string) {
+	b.T.Helper()
 	codes := map[string]int{"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36}
 	for _, kind := range []string{"keyDown", "keyUp"} {
 		params := map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
 		if key == "Enter" && kind == "keyDown" {
 			params["text"] = "\r"
 		}
-		b.do(name, "Input.dispatchKeyEvent", params, nil)
+		b.Do(name, "Input.dispatchKeyEvent", params, nil)
 	}
 }
 
 // says writes a message as a person, by keyboard.
-func (b *chromium) says(name, person, text string) {
-	b.t.Helper()
-	b.do(name, "Page.bringToFront", nil, nil)
+func (b *browser) says(name, person, text string) {
+	b.T.Helper()
+	b.Do(name, "Page.bringToFront", nil, nil)
 	b.run(name, fmt.Sprintf(`pane(%q).querySelector("input").focus()`, person), nil)
-	b.do(name, "Input.insertText", map[string]any{"text": text}, nil)
+	b.Do(name, "Input.insertText", map[string]any{"text": text}, nil)
 	b.key(name, "Enter")
 }
 
 // seqs of the messages that a person has on the screen, in their order there.
-func (b *chromium) seqs(name, person string) (seqs []int) {
-	b.t.Helper()
+func (b *browser) seqs(name, person string) (seqs []int) {
+	b.T.Helper()
 	b.run(name, fmt.Sprintf(`[...pane(%q).querySelectorAll("[data-seq]")].map((m) => Number(m.dataset.seq))`, person), &seqs)
 	return seqs
 }
 
-func (b *chromium) text(name, expression string) (text string) {
-	b.t.Helper()
+func (b *browser) text(name, expression string) (text string) {
+	b.T.Helper()
 	b.run(name, expression, &text)
 	return text
 }
@@ -163,14 +154,14 @@ func TestPlayground(t *testing.T) {
 }
 
 // What one says by keyboard all have, in both tabs, and everybody is there.
-func (b *chromium) chats(t *testing.T) {
-	b.t = t
+func (b *browser) chats(t *testing.T) {
+	b.T = t
 	all := slices.Concat(here, there)
 	for tab, people := range map[string][]string{"first": here, "second": there} {
 		for _, person := range people {
-			b.until(tab, person+" sees four people", fmt.Sprintf(`pane(%q).querySelector(".here").textContent.startsWith("4 people here")`, person))
+			b.Until(tab, person+" sees four people", fmt.Sprintf(`pane(%q).querySelector(".here").textContent.startsWith("4 people here")`, person))
 			for _, other := range all {
-				b.until(tab, person+" sees "+other, fmt.Sprintf(`[...pane(%q).querySelectorAll(".member")].some((m) => m.textContent === %q)`, person, other))
+				b.Until(tab, person+" sees "+other, fmt.Sprintf(`[...pane(%q).querySelectorAll(".member")].some((m) => m.textContent === %q)`, person, other))
 			}
 		}
 	}
@@ -178,7 +169,7 @@ func (b *chromium) chats(t *testing.T) {
 	b.says("second", "Dan", "hello Ann")
 	for tab, people := range map[string][]string{"first": here, "second": there} {
 		for _, person := range people {
-			b.until(tab, person+" has both", fmt.Sprintf(`(() => { const said = [...pane(%q).querySelectorAll(".message .text")].map((m) => m.textContent); return said.includes("hello all") && said.includes("hello Ann"); })()`, person))
+			b.Until(tab, person+" has both", fmt.Sprintf(`(() => { const said = [...pane(%q).querySelectorAll(".message .text")].map((m) => m.textContent); return said.includes("hello all") && said.includes("hello Ann"); })()`, person))
 			if got := b.seqs(tab, person); !slices.Equal(got, []int{1, 2}) {
 				t.Errorf("%s has seqs %v", person, got)
 			}
@@ -186,13 +177,13 @@ func (b *chromium) chats(t *testing.T) {
 	}
 	// Somebody who types is seen to.
 	b.run("first", `pane("Bob").querySelector("input").focus()`, nil)
-	b.do("first", "Input.insertText", map[string]any{"text": "well"}, nil)
-	b.until("first", "Ann sees that Bob types", `pane("Ann").querySelector(".member.typing")?.textContent.startsWith("Bob") === true`)
+	b.Do("first", "Input.insertText", map[string]any{"text": "well"}, nil)
+	b.Until("first", "Ann sees that Bob types", `pane("Ann").querySelector(".member.typing")?.textContent.startsWith("Bob") === true`)
 	b.run("first", `(() => { const i = pane("Bob").querySelector("input"); i.value = ""; i.dispatchEvent(new Event("input")); })()`, nil)
-	b.until("first", "Bob types no more", `!pane("Ann").querySelector(".member.typing")`)
+	b.Until("first", "Bob types no more", `!pane("Ann").querySelector(".member.typing")`)
 	// The frames of it went by.
 	for _, want := range []string{"Hello", "Welcome", "Subscribe", "Subscribed", "Publish", "Published", "Message", "Ack", "Presence", "State"} {
-		b.until("first", "a frame "+want, fmt.Sprintf(`[...document.querySelectorAll("#frames .kind")].some((k) => k.textContent === %q)`, want))
+		b.Until("first", "a frame "+want, fmt.Sprintf(`[...document.querySelectorAll("#frames .kind")].some((k) => k.textContent === %q)`, want))
 	}
 	var message []string
 	b.run("first", `[...[...document.querySelectorAll("#frames tr.in")].find((r) => r.querySelector(".kind").textContent === "Message").cells].map((c) => c.textContent)`, &message)
@@ -203,12 +194,12 @@ func (b *chromium) chats(t *testing.T) {
 
 // Two people are cut off for ten seconds, one with a session and one without. What others say
 // meanwhile comes then: nothing is missing, nothing comes twice, and all of it is marked.
-func (b *chromium) comesBack(t *testing.T) {
-	b.t = t
+func (b *browser) comesBack(t *testing.T) {
+	b.T = t
 	for _, person := range here {
 		before := b.seqs("first", person)
 		b.run("first", fmt.Sprintf(`press(%q, "Cut the wire")`, person), nil)
-		b.until("first", person+" is cut off", fmt.Sprintf(`pane(%q).querySelector(".status").dataset.state === "cut"`, person))
+		b.Until("first", person+" is cut off", fmt.Sprintf(`pane(%q).querySelector(".status").dataset.state === "cut"`, person))
 		const others = 20
 		b.run("second", fmt.Sprintf(`for (let i = 1; i <= %d; i++) {
 			const form = pane("Cleo").querySelector("form");
@@ -217,12 +208,12 @@ func (b *chromium) comesBack(t *testing.T) {
 		}`, others, person), nil)
 		// What is said by who is cut off waits.
 		b.says("first", person, "can you hear me?")
-		b.until("first", "it waits", fmt.Sprintf(`[...pane(%q).querySelectorAll(".note")].some((n) => n.textContent.includes("waits for the wire"))`, person))
+		b.Until("first", "it waits", fmt.Sprintf(`[...pane(%q).querySelectorAll(".note")].some((n) => n.textContent.includes("waits for the wire"))`, person))
 		if got := b.seqs("first", person); !slices.Equal(got, before) {
 			t.Errorf("%s got %v while cut off", person, got[len(before):])
 		}
-		b.until("first", person+" is back", fmt.Sprintf(`pane(%q).querySelector(".note.back") !== null`, person))
-		b.until("first", "what waited was said", fmt.Sprintf(`[...pane(%q).querySelectorAll(".message.mine .text")].some((m) => m.textContent === "can you hear me?")`, person))
+		b.Until("first", person+" is back", fmt.Sprintf(`pane(%q).querySelector(".note.back") !== null`, person))
+		b.Until("first", "what waited was said", fmt.Sprintf(`[...pane(%q).querySelectorAll(".message.mine .text")].some((m) => m.textContent === "can you hear me?")`, person))
 		said := b.text("first", fmt.Sprintf(`[...pane(%q).querySelectorAll(".note.back")].at(-1).textContent`, person))
 		// Five are counted by the other one.
 		if !strings.Contains(said, fmt.Sprintf("%d messages came late, in order", others+5)) || !strings.HasSuffix(said, "None is missing, none came twice.") {
@@ -253,21 +244,21 @@ func (b *chromium) comesBack(t *testing.T) {
 }
 
 // seat reads what a person has of the seat.
-func (b *chromium) seat(tab, person, is string) {
-	b.t.Helper()
-	b.until(tab, person+" "+is, fmt.Sprintf(`pane(%q).dataset.seat === %q`, person, is))
+func (b *browser) seat(tab, person, is string) {
+	b.T.Helper()
+	b.Until(tab, person+" "+is, fmt.Sprintf(`pane(%q).dataset.seat === %q`, person, is))
 }
 
 // One has the seat, whichever tab asks; it passes on when it is given up, when a tab is closed, and
 // when who has it is cut off for too long.
-func (b *chromium) seats(t *testing.T, url string) {
-	b.t = t
+func (b *browser) seats(t *testing.T, url string) {
+	b.T = t
 	b.to("first", url+"#seat")
 	b.to("second", url+"#seat")
 	holder := func(name string) {
 		t.Helper()
 		for _, tab := range []string{"first", "second"} {
-			b.until(tab, name+" has the seat", fmt.Sprintf(`document.querySelector(".chair").dataset.holder === %q`, name))
+			b.Until(tab, name+" has the seat", fmt.Sprintf(`document.querySelector(".chair").dataset.holder === %q`, name))
 		}
 	}
 	holder("")
@@ -278,8 +269,8 @@ func (b *chromium) seats(t *testing.T, url string) {
 	b.seat("second", "Cleo", "waits")
 	b.run("first", `press("Bob", "Ask for the seat")`, nil)
 	b.seat("first", "Bob", "waits")
-	b.until("first", "Bob is second", `pane("Bob").textContent.includes("Number 2 in the line")`)
-	b.until("second", "two wait", `document.querySelector(".chair").textContent.includes("2 clients in line")`)
+	b.Until("first", "Bob is second", `pane("Bob").textContent.includes("Number 2 in the line")`)
+	b.Until("second", "two wait", `document.querySelector(".chair").textContent.includes("2 clients in line")`)
 
 	// Whoever gives it up, the next one has it, with a greater token.
 	token := func(tab, person string) (n int) {
@@ -302,8 +293,8 @@ func (b *chromium) seats(t *testing.T, url string) {
 	// Who is cut off for longer than the grace has lost it.
 	b.run("second", `press("Cleo", "Cut the wire")`, nil)
 	b.seat("first", "Bob", "holds")
-	b.until("first", "Bob has the seat", `document.querySelector(".chair").dataset.holder === "Bob"`)
-	b.until("second", "Cleo knows that she has lost it", `pane("Cleo").dataset.seat === "idle" && pane("Cleo").textContent.includes("Lost it")`)
+	b.Until("first", "Bob has the seat", `document.querySelector(".chair").dataset.holder === "Bob"`)
+	b.Until("second", "Cleo knows that she has lost it", `pane("Cleo").dataset.seat === "idle" && pane("Cleo").textContent.includes("Lost it")`)
 	holder("Bob")
 
 	// So has who closes the tab.
@@ -312,20 +303,20 @@ func (b *chromium) seats(t *testing.T, url string) {
 	b.to("first", url+"#chat")
 	b.seat("second", "Dan", "holds")
 	b.run("second", `press("Dan", "Give it up")`, nil)
-	b.until("second", "the seat is free", `document.querySelector(".chair").dataset.holder === ""`)
+	b.Until("second", "the seat is free", `document.querySelector(".chair").dataset.holder === ""`)
 }
 
 // ranked are the sectors and symbols that a person sees, the best one first.
-func (b *chromium) ranked(person string) (rows [][2]string) {
-	b.t.Helper()
+func (b *browser) ranked(person string) (rows [][2]string) {
+	b.T.Helper()
 	b.run("first", fmt.Sprintf(`[...pane(%q).querySelectorAll(".price")].map((p) => [p.dataset.sector, p.dataset.symbol])`, person), &rows)
 	return rows
 }
 
 // Each profile gets the best five of the same twelve prices, in an order of its own.
-func (b *chromium) ranks(t *testing.T, url string) {
-	b.t = t
-	b.do("first", "Page.bringToFront", nil, nil)
+func (b *browser) ranks(t *testing.T, url string) {
+	b.T = t
+	b.Do("first", "Page.bringToFront", nil, nil)
 	b.to("first", url+"#prices")
 	// Both of one second: prices of a round replace those of the one before, row by row.
 	both := func(first, second string) {
@@ -345,7 +336,7 @@ func (b *chromium) ranks(t *testing.T, url string) {
 	both("tech", "energy")
 	b.run("first", `pane("Bob").querySelector('input[value="food"]').click()`, nil)
 	both("tech", "food")
-	b.until("first", "scores are shown", `[...document.querySelectorAll("#frames .detail")].some((d) => /^score [0-9]/.test(d.textContent))`)
+	b.Until("first", "scores are shown", `[...document.querySelectorAll("#frames .detail")].some((d) => /^score [0-9]/.test(d.textContent))`)
 }
 
 // reached is what has the focus, and whether that can be seen.
@@ -356,8 +347,8 @@ type reached struct {
 
 // The Tab key leads to everything that can be used, each is seen to have the focus, and arrows lead
 // through tabs and choices.
-func (b *chromium) walks(t *testing.T, url string) {
-	b.t = t
+func (b *browser) walks(t *testing.T, url string) {
+	b.T = t
 	for _, demo := range []string{"chat", "prices", "seat"} {
 		b.to("first", url+"#"+demo)
 		var want []string
@@ -412,17 +403,17 @@ func (b *chromium) walks(t *testing.T, url string) {
 	b.to("first", url)
 	b.key("first", "Tab")
 	b.key("first", "Enter")
-	b.until("first", "the link leads to the demo", `document.activeElement.id === "stage"`)
+	b.Until("first", "the link leads to the demo", `document.activeElement.id === "stage"`)
 }
 
 // The page is dark where the system is, until its switch says something else, which is kept.
-func (b *chromium) darkens(t *testing.T, url string) {
-	b.t = t
+func (b *browser) darkens(t *testing.T, url string) {
+	b.T = t
 	ground := func() string { t.Helper(); return b.text("first", `getComputedStyle(document.body).backgroundColor`) }
 	b.to("first", url)
 	light := ground()
 	b.show("first", night)
-	b.until("first", "dark as the system", fmt.Sprintf(`getComputedStyle(document.body).backgroundColor !== %q`, light))
+	b.Until("first", "dark as the system", fmt.Sprintf(`getComputedStyle(document.body).backgroundColor !== %q`, light))
 	b.run("first", `document.querySelector("#theme").click()`, nil)
 	if got := ground(); got != light {
 		t.Errorf("the switch leads to %s", got)
@@ -451,12 +442,12 @@ func axe(t *testing.T) string {
 
 // axe-core finds nothing in any demo, in light and dark and on a phone, and nothing is wider than
 // the screen.
-func (b *chromium) isAccessible(t *testing.T, url string) {
-	b.t = t
+func (b *browser) isAccessible(t *testing.T, url string) {
+	b.T = t
 	source := axe(t)
 	// It is not the page's own, whose policy lets nothing in.
-	b.do("first", "Page.setBypassCSP", map[string]any{"enabled": true}, nil)
-	defer b.do("first", "Page.setBypassCSP", map[string]any{"enabled": false}, nil)
+	b.Do("first", "Page.setBypassCSP", map[string]any{"enabled": true}, nil)
+	defer b.Do("first", "Page.setBypassCSP", map[string]any{"enabled": false}, nil)
 	for name, s := range map[string]screen{"light": desktop, "dark": night, "phone": phone} {
 		b.show("first", s)
 		for _, demo := range []string{"chat", "prices", "seat"} {
@@ -482,14 +473,14 @@ func (b *chromium) isAccessible(t *testing.T, url string) {
 }
 
 // fill has a demo show what it has.
-func (b *chromium) fill(demo string) {
-	b.t.Helper()
+func (b *browser) fill(demo string) {
+	b.T.Helper()
 	switch demo {
 	case "chat":
 		b.says("first", "Ann", "Are you there?")
-		b.until("first", "Bob has it", `[...pane("Bob").querySelectorAll(".message .text")].at(-1)?.textContent === "Are you there?"`)
+		b.Until("first", "Bob has it", `[...pane("Bob").querySelectorAll(".message .text")].at(-1)?.textContent === "Are you there?"`)
 	case "prices":
-		b.until("first", "prices are there", `document.querySelectorAll(".price").length === 10`)
+		b.Until("first", "prices are there", `document.querySelectorAll(".price").length === 10`)
 	case "seat":
 		b.run("first", `press("Ann", "Ask for the seat")`, nil)
 		b.seat("first", "Ann", "holds")
@@ -500,12 +491,12 @@ func (b *chromium) fill(demo string) {
 
 // In all that was done above the pages asked nobody but the playground and the edge, their policy
 // refused nothing, and nothing failed.
-func (b *chromium) asksNobodyElse(t *testing.T, dev *procmesh.Dev) {
-	b.t = t
+func (b *browser) asksNobodyElse(t *testing.T, dev *procmesh.Dev) {
+	b.T = t
 	asked := map[string]int{}
-	for name := range b.tabs {
+	for name := range b.Tabs {
 		b.faultless(name)
-		for _, e := range b.tabs[name].events {
+		for _, e := range b.Tabs[name].Events {
 			var p struct {
 				Request struct{ URL string }
 				URL     string

@@ -5,7 +5,6 @@ package browser
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -18,23 +17,6 @@ import (
 	"github.com/pushmesh/pushmesh/test/link"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
-
-// close closes a tab at once, as a browser does that is ended.
-func (b *chromium) close(name string) {
-	b.t.Helper()
-	var target struct{ TargetInfo struct{ TargetID string } }
-	b.do(name, "Target.getTargetInfo", nil, &target)
-	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://"+b.addr+"/json/close/"+target.TargetInfo.TargetID, http.NoBody)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	delete(b.tabs, name)
-}
 
 // The SDK in a browser: a tab that is hidden goes on and gets everything, a network that was away
 // is nothing that the program notices, and two tabs share a connection until the last one is
@@ -83,7 +65,7 @@ func TestSDK(t *testing.T) {
 			query.Set("client", "worker")
 			query.Set("shared", "")
 		}
-		b.open(tab, site+"/sdk.html?"+query.Encode())
+		b.Open(tab, site+"/sdk.html?"+query.Encode())
 		procmesh.Await(t, tab+" is connected", func() bool { return b.state(tab).Subscribed == 1 })
 	}
 	subscriptions(4)
@@ -92,7 +74,7 @@ func TestSDK(t *testing.T) {
 	}
 	all := func() {
 		t.Helper()
-		for tab := range b.tabs {
+		for tab := range b.Tabs {
 			if s := b.has(tab, published); s.Again > 0 {
 				t.Errorf("tab %s got %d messages twice", tab, s.Again)
 			}
@@ -106,18 +88,18 @@ func TestSDK(t *testing.T) {
 	t.Logf("one tab was hidden for %v", hidden)
 
 	network.Set("", link.Fault{Cut: true})
-	for tab := range b.tabs {
+	for tab := range b.Tabs {
 		procmesh.Await(t, tab+" has lost its connection", func() bool { return len(b.state(tab).Closes) > 0 })
 	}
 	publish(500)
 	network.Set("", link.Fault{})
 	all()
 
-	b.close("one")
+	b.Close("one")
 	subscriptions(3)
 	publish(10)
 	all()
-	b.close("two")
+	b.Close("two")
 	subscriptions(2)
 	if faults := strings.Join(b.state("first").Faults, "; "); faults != "" {
 		t.Error(faults)
