@@ -4,15 +4,32 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pushmesh/pushmesh/internal/testca"
 	"github.com/pushmesh/pushmesh/test/harness"
 	"github.com/pushmesh/pushmesh/test/link"
 )
 
-// A subscriber whose connections are cut has every message once, in order.
+// number is that of an environment variable, or another one where it is not set.
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q, it must be a number above 0", name, text)
+	}
+	return n
+}
+
+// A subscriber whose connections are cut has every message once, in order. PUSHMESH_PYTHON_MESSAGES
+// of them come through PUSHMESH_PYTHON_CUTS.
 func TestNothingIsMissingAndNothingDouble(t *testing.T) {
 	ca, err := testca.New()
 	if err != nil {
@@ -28,12 +45,14 @@ func TestNothingIsMissingAndNothingDouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := harness.Start(t, harness.Options{TLSCert: cert, TLSKey: key})
-	const batches, batch = 20, 500
+	batches := number(t, "PUSHMESH_PYTHON_CUTS", 20)
+	batch := max(number(t, "PUSHMESH_PYTHON_MESSAGES", 10_000)/batches, 1)
 	for _, how := range [][]string{{"tcp"}, {"tls", trusted}, {"websocket"}} {
 		t.Run(how[0], func(t *testing.T) {
 			l := link.New(t, m.EdgeAddr(), nil)
 			topic := "room/python/" + how[0]
-			args := append([]string{l.Addr(), topic, fmt.Sprint(batches * batch)}, how...)
+			args := append([]string{l.Addr(), topic, fmt.Sprint(batches * batch), fmt.Sprint(batch)}, how...)
+			began := time.Now()
 			p := python(t, "receive.py", args...)
 			p.saysAll("joined")
 			for n := range batches {
@@ -44,6 +63,8 @@ func TestNothingIsMissingAndNothingDouble(t *testing.T) {
 			}
 			if got := p.says(); !strings.HasPrefix(got, "wrong [] connects ") || strings.HasSuffix(got, " connects 1") {
 				t.Fatal(got)
+			} else {
+				t.Logf("%d messages through %d cuts in %v: %s", batches*batch, batches, time.Since(began).Round(time.Second/10), got)
 			}
 			p.ends()
 		})

@@ -1,9 +1,9 @@
 """
 Receives messages through connections that are cut, and says what a handler sees.
 
-    receive.py ADDRESS TOPIC COUNT [tls CERTIFICATE | websocket]
+    receive.py ADDRESS TOPIC COUNT EACH [tls CERTIFICATE | websocket]
 
-It ends when it has had COUNT messages.
+It says whenever it has had EACH more, and ends when it has had COUNT messages.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 import pushmesh
 
 
-async def main(address: str, topic: str, count: int, how: str = "", certificate: str = "") -> None:
+async def main(address: str, topic: str, count: int, each: int, how: str = "", certificate: str = "") -> None:
     tls = None
     if how == "tls":
         tls = ssl.create_default_context(cafile=certificate)
@@ -23,7 +23,7 @@ async def main(address: str, topic: str, count: int, how: str = "", certificate:
 
     async def handler(m: pushmesh.Message) -> None:
         seen.append(m.seq)
-        if len(seen) % 500 == 0:
+        if len(seen) % each == 0:
             print("had", len(seen), flush=True)
         if len(seen) >= count:
             done.set()
@@ -42,4 +42,4 @@ async def main(address: str, topic: str, count: int, how: str = "", certificate:
     print("wrong", wrong[:3], "connects", stats.connects, flush=True)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:]))
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:]))
