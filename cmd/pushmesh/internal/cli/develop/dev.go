@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"syscall"
 	"time"
 
@@ -161,7 +162,7 @@ Everybody who reaches these ports may do everything: no client shows a token (--
 }
 
 func printNext(out io.Writer, a dev.Addrs) {
-	self := "bin/pushmesh"
+	self := os.Args[0]
 	if a.Playground != "" {
 		fmt.Fprintln(out, "\nOpen in a browser:\n  "+a.Playground)
 	}
