@@ -137,7 +137,8 @@ class Claims:
             if not answer.retryable:
                 raise answer
             again = again or answer.unknown or answer.code == Code.UNAVAILABLE
-            await asyncio.sleep(pauses.next(answer.retry_after))
+            if not answer.unknown:  # otherwise another connection is the pause
+                await asyncio.sleep(pauses.next(answer.retry_after))
 
     async def _once(self, request: _wire.Claim) -> _wire.ClaimState | Refused:
         got: asyncio.Future[_wire.ClaimState | Refused] = asyncio.get_running_loop().create_future()
@@ -167,14 +168,18 @@ class Claims:
     def give_up(self, resource: str) -> None:
         """
         Leaves without waiting for it. Where there is no connection nothing is asked: the place ends
-        with the grace.
+        with the grace. A watch of the resource goes on.
         """
         if self.engine.link is None:
             return
 
         def left(sent: float, answer: _wire.ClaimState | Refused) -> None:
-            if isinstance(answer, _wire.ClaimState) and answer.state == GRANTED:
+            if not isinstance(answer, _wire.ClaimState):
+                return
+            if answer.state == GRANTED:
                 self.ask(_wire.Claim(resource=resource, op=_wire.Op.RELEASE, token=answer.token))
+            if (watch := self.watches.get(resource)) is not None:  # LEAVE has ended that, too
+                watch.connected()
 
         self.leave(resource, left)
 

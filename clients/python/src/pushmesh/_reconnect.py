@@ -17,7 +17,7 @@ class Backoff:
     """Doubles from low to high, in seconds, with jitter."""
 
     def __init__(self, low: float, high: float) -> None:
-        self._low, self._high = low, high
+        self.low, self._high = low, high
         self._tries = 0
 
     def reset(self) -> None:
@@ -28,7 +28,7 @@ class Backoff:
         How long to wait before the next try: what the other side asked for and up to a quarter more,
         or half to all of the doubled wait where that is longer.
         """
-        wait = min(self._low * 2 ** min(self._tries, _MAX_DOUBLINGS), self._high)
+        wait = min(self.low * 2 ** min(self._tries, _MAX_DOUBLINGS), self._high)
         self._tries += 1
         return max(random.uniform(wait / 2, wait), random.uniform(asked, asked * 1.25))
 

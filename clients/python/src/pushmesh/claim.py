@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from . import _clock, _wire
-from ._claims import Claims
+from ._claims import Ask, Claims
+from ._link import Link
 from .codes import Code
 from .errors import Closed, HeldByOther, PushmeshError, Refused
 
@@ -83,6 +84,7 @@ class Claim:
         self._renew_at = 0.0
         self._paused_to = 0.0  # nothing is asked before
         self._timer: asyncio.TimerHandle | None = None
+        self._ask: Ask | None = None  # the last one
         self._refusal: Refused | None = None
         self._error: PushmeshError | None = None
         self._answered = asyncio.Event()  # the first answer, or the end
@@ -216,7 +218,7 @@ class Claim:
             request = self._request
             if self._token:
                 request = _wire.Claim(resource=self.resource, op=_wire.Op.RENEW, token=self._token, ttl_ms=request.ttl_ms)
-            self._claims.ask(request, lambda sent, answer: self._answer(request.op, sent, answer))
+            self._ask = self._claims.ask(request, lambda sent, answer: self._answer(request.op, sent, answer))
         elif self._deadline:
             due = min(due, self._deadline)
         self._wake(due - now if due else None)
@@ -239,7 +241,7 @@ class Claim:
             else:
                 self._tied, self._refusal = False, answer
                 # Where the connection broke, another connection is the pause.
-                self._paused_to = 0.0 if answer.unknown else _clock.now() + self._pauses.next(answer.retry_after)
+                self._paused_to = 0.0 if answer.unknown else _clock.now() + self._pause_after(answer)
         elif answer.state == ClaimState.GRANTED:
             self._tied, self._paused_to = True, 0.0
             self._hold(sent, answer)
@@ -254,6 +256,17 @@ class Claim:
             self._pauses.reset()
             self._answered.set()
         self.pump()
+
+    def _pause_after(self, refusal: Refused) -> float:
+        """
+        How long to wait after a refusal for now: of what is held a third of what is left at most, so
+        that it is asked again in time, but never less than the mesh asked for.
+        """
+        pause = self._pauses.next(refusal.retry_after)
+        third = (self._deadline - _clock.now()) / 3
+        if self._deadline and pause > third:
+            return max(refusal.retry_after, third, self._pauses.low)
+        return pause
 
     def _hold(self, sent: float, answer: _wire.ClaimState) -> None:
         """Notes that it is held for as long as the answer said, counted from before it was asked."""
@@ -293,6 +306,8 @@ class Claim:
         self._ended.set()
         self._answered.set()
         self._wake(None)
+        if self._ask is not None:
+            self._ask.dead = True
         self._claims.claims.pop(self.resource, None)
         if self.resource in self._claims.unwatched and self._claims.engine.link is not None:
             self._claims.leave(self.resource)
@@ -366,7 +381,12 @@ class ClaimWatch:
         elif not answer.retryable:
             self.end(answer)
         elif not answer.unknown:
-            self._claims.engine.later(self._pauses.next(answer.retry_after), self.pump)
+            link = self._claims.engine.link
+            self._claims.engine.later(self._pauses.next(answer.retry_after), lambda: self._again(link))
+
+    def _again(self, link: Link | None) -> None:
+        if self._claims.engine.link is link:  # another connection has asked at once
+            self.pump()
 
     def told(self, state: _wire.ClaimState) -> None:
         if self._active and not self.over and state.state in _KNOWN:
