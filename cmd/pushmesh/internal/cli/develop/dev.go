@@ -161,11 +161,10 @@ Everybody who reaches these ports may do everything: no client shows a token (--
 `, a.Edge, a.EdgeHTTP, a.Router, a.RouterHTTP, a.Compute, a.ComputeHTTP, a.Store, a.StoreHTTP, database)
 }
 
+// printNext says what to do now. The link to the playground comes last and alone: above are the
+// log's lines of the first start, which are long.
 func printNext(out io.Writer, a dev.Addrs) {
 	self := os.Args[0]
-	if a.Playground != "" {
-		fmt.Fprintln(out, "\nOpen in a browser:\n  "+a.Playground)
-	}
 	fmt.Fprintf(out, `
 Type in another terminal:
   %[1]s sub 'room/7/#' --ack --edge %[2]s
@@ -174,4 +173,7 @@ and in a third one:
   %[1]s history room/7/chat --router %[3]s
 Ctrl-C stops; the messages stay.
 `, self, a.Edge, a.Router)
+	if a.Playground != "" {
+		fmt.Fprintf(out, "\nOpen in a browser:\n\n  %s\n\n", a.Playground)
+	}
 }
