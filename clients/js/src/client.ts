@@ -1,5 +1,5 @@
 import { Connector, watchPlatform } from "./connect/connector.js";
-import { closedError } from "./error.js";
+import { checkSignal, closedError, orAborted } from "./error.js";
 import { Hub } from "./hub.js";
 import { complete, type ConnectOptions, type Connection, type Events, type State } from "./options.js";
 import { Publisher, type Payload, type PublishOptions, type Published } from "./publish.js";
@@ -70,9 +70,10 @@ export class Client {
     return this.hub.part(Publisher).publish(topic, payload, options);
   }
 
-  /** Hands a new token of the same user to the connection that there is, and says until when it lasts. */
-  refreshToken(token: string): Promise<Date> {
-    return this.hub.part(Refresher).refresh(token);
+  /** Hands a new token of the same user to the connection that there is, and says until when it lasts. A signal ends the wait for that. */
+  async refreshToken(token: string, { signal }: { signal?: AbortSignal } = {}): Promise<Date> {
+    checkSignal(signal);
+    return orAborted(this.hub.part(Refresher).refresh(token), signal);
   }
 
   /**

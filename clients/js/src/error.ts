@@ -48,14 +48,39 @@ export function asError(e: unknown): Error {
   return new Error(text, { cause: e });
 }
 
-/** Why a signal was aborted. Those of React Native don't say. */
-export const reasonOf = (signal: AbortSignal): Error => (signal.reason === undefined ? new Error("it was aborted") : asError(signal.reason));
+/** Why a signal was aborted, as it says; those of React Native don't. */
+export const reasonOf = (signal: AbortSignal): unknown => (signal.reason === undefined ? Object.assign(new Error("it was aborted"), { name: "AbortError" }) : signal.reason);
 
-/** Calls f when a signal aborts; what it returns undoes that. One that has aborted throws. */
-export function onAbort(signal: AbortSignal | undefined, f: (why: Error) => void): () => void {
+/** Throws why a signal was aborted, where it was. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw reasonOf(signal);
+}
+
+/** Calls f when a signal aborts; what it returns undoes that. */
+export function onAbort(signal: AbortSignal | undefined, f: (why: unknown) => void): () => void {
   if (!signal) return () => undefined;
-  if (signal.aborted) throw reasonOf(signal);
   const aborted = () => f(reasonOf(signal));
   signal.addEventListener("abort", aborted, { once: true });
   return () => signal.removeEventListener("abort", aborted);
+}
+
+/** Has a signal end what goes on, until that is over. */
+export function endOnAbort(signal: AbortSignal | undefined, it: { ended: Promise<unknown>; abort(why: unknown): void }): void {
+  void it.ended.then(onAbort(signal, (why) => it.abort(why)));
+}
+
+/** What comes of a call, or why its signal was aborted before; undo takes back what can be. */
+export async function orAborted<T>(call: Promise<T>, signal: AbortSignal | undefined, undo: () => void = () => undefined): Promise<T> {
+  let forget = () => undefined as void;
+  const aborted = new Promise<never>((_, reject) => {
+    forget = onAbort(signal, (why) => {
+      undo();
+      reject(why);
+    });
+  });
+  try {
+    return await Promise.race([call, aborted]);
+  } finally {
+    forget();
+  }
 }

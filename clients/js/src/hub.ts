@@ -24,7 +24,6 @@ type Listener<K extends keyof Events> = (event: Events[K]) => void;
 
 /** What the parts of a client share: its connection, its requests and its listeners. */
 export class Hub {
-  readonly timers = new Timers();
   readonly requests = new Map<number, Request>();
   link: Link | undefined;
   /** Why the client is over. */
@@ -34,7 +33,11 @@ export class Hub {
   private readonly listeners = new Map<keyof Events, Set<Listener<never>>>();
   private lastId = 0;
 
-  constructor(readonly options: ClientOptions) {}
+  constructor(
+    readonly options: ClientOptions,
+    readonly timers: Timers = new Timers(),
+    private readonly random: () => number = Math.random,
+  ) {}
 
   /** The part of that kind, made at its first use, so that a bundle has those alone that a program uses. */
   part<P extends Part>(kind: new (hub: Hub) => P): P {
@@ -106,7 +109,7 @@ export class Hub {
   }
 
   backoff(): Backoff {
-    return new Backoff(this.options.minBackoffMs, this.options.maxBackoffMs);
+    return new Backoff(this.options.minBackoffMs, this.options.maxBackoffMs, this.random);
   }
 
   on<K extends keyof Events>(event: K, f: Listener<K>): () => void {

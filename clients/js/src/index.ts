@@ -12,7 +12,7 @@ export type { From, Handler, Position, SubscribeOptions } from "./subscribe/opti
 export type { Standing } from "./subscribe/standing.js";
 export type { Subscription, SubscriptionState } from "./subscribe/subscription.js";
 export type { WebSocketConstructor, WebSocketLike } from "./connect/websocket.js";
-export { acquire, claim, type Claim, type ClaimOptions } from "./claim/claim.js";
+export { acquire, claim, type Claim, type ClaimOptions, type ReleaseOptions } from "./claim/claim.js";
 export { checkClaim, watchClaim, type ClaimInfo, type ClaimWatch } from "./claim/watch.js";
 export { setState, watchPresence, type PresenceWatch } from "./presence/presence.js";
 export type { Member, PresenceChange } from "./presence/crowd.js";

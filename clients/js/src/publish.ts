@@ -1,5 +1,5 @@
 import type { Link } from "./connect/link.js";
-import { MeshError, closedError, onAbort } from "./error.js";
+import { MeshError, checkSignal, closedError, onAbort } from "./error.js";
 import type { Hub, Part, Request } from "./hub.js";
 import { isWild, filterFault } from "./position/filter.js";
 import { uuidOf } from "./subscribe/message.js";
@@ -17,7 +17,7 @@ export interface PublishOptions {
    * made up. Durable topics alone have it.
    */
   dedupeKey?: string | true;
-  /** Ends the wait for the answer; what was sent may have been published. */
+  /** Ends the wait for the answer. What was not sent is not published; what was sent may have been. */
   signal?: AbortSignal;
 }
 
@@ -50,7 +50,7 @@ class Publishing implements Request {
     private readonly publisher: Publisher,
     readonly message: Omit<Publish, "id">,
     readonly resolve: (published: Published) => void,
-    readonly reject: (why: Error) => void,
+    readonly reject: (why: unknown) => void,
   ) {}
 
   refused(why: MeshError): void {
@@ -73,6 +73,7 @@ export class Publisher implements Part {
 
   async publish(topic: string, payload: Payload, o: PublishOptions): Promise<Published> {
     this.hub.check();
+    checkSignal(o.signal);
     const message = { topic, payload: bytesOf(payload), headers: o.headers ?? {}, dedupeKey: o.dedupeKey === true ? randomKey() : (o.dedupeKey ?? "") };
     check(message);
     let forget = () => undefined as void;
@@ -85,7 +86,7 @@ export class Publisher implements Part {
     return answer.finally(() => forget());
   }
 
-  private withdraw(p: Publishing, why: Error): void {
+  private withdraw(p: Publishing, why: unknown): void {
     const i = this.waiting.indexOf(p);
     if (i >= 0) this.waiting.splice(i, 1);
     p.withdrawn = true;

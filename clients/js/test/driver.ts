@@ -14,7 +14,18 @@ const tell = (told: string, members: object = {}) => process.stdout.write(`${JSO
 
 const codeOf = (e: unknown) => (e instanceof MeshError ? e.code : "INTERNAL");
 
-const fail = (name: string, e: unknown) => tell("failed", { name, code: codeOf(e), unknown: e instanceof MeshError && e.unknown, message: String(e) });
+/** Calls that may be cancelled. */
+const stops = new Map<string, AbortController>();
+
+function stoppable(name: string): AbortSignal {
+  const stop = new AbortController();
+  stops.set(name, stop);
+  return stop.signal;
+}
+
+const wasStopped = (e: unknown) => e instanceof DOMException && e.name === "AbortError";
+
+const fail = (name: string, e: unknown) => wasStopped(e) ? tell("cancelled", { name }) : tell("failed", { name, code: codeOf(e), unknown: e instanceof MeshError && e.unknown, message: String(e) });
 
 let client: Client;
 const subs = new Map<string, Subscription>();
@@ -75,6 +86,7 @@ function subscribe(o: Order) {
     skipLast: o["skip_last"],
     window: o["window"],
     onGap: (g: Gap) => tell("gap", { ...g, name }),
+    signal: stoppable(name),
   };
   const sub = client.subscribe(o["filter"], (m) => {
     tell("message", { name, topic: m.topic, seq: m.seq, epoch: m.epoch, payload: m.text(), headers: m.headers, attempt: m.attempt, from: m.from, score: m.score, unranked: m.unranked });
@@ -82,7 +94,7 @@ function subscribe(o: Order) {
     return new Promise<void>((done) => held.set(key(name, m.topic, m.seq), { message: m, done }));
   }, options);
   subs.set(name, sub);
-  sub.ready.then(() => tell("subscribed", { name }), () => undefined);
+  sub.ready.then(() => tell("subscribed", { name }), (e: unknown) => wasStopped(e) && fail(name, e));
   void sub.ended.then(() => sub.error && client.state !== "closed" && !client.hub.over && tell("ended", { name, code: sub.error.code }));
 }
 
@@ -95,7 +107,7 @@ function answer(o: Order) {
 
 async function ask(o: Order) {
   const { name } = o;
-  const c = await claim(client, o["resource"], { ttlMs: o["ttl_ms"], priority: o["priority"], noWait: o["no_wait"], onPosition: (position) => tell("queued", { name, position }) });
+  const c = await claim(client, o["resource"], { ttlMs: o["ttl_ms"], priority: o["priority"], noWait: o["no_wait"], signal: stoppable(name), onPosition: (position) => tell("queued", { name, position }) });
   claims.set(name, c);
   c.granted.then(() => tell("granted", { name, token: c.token }), () => undefined);
   const why = await c.lost;
@@ -122,7 +134,7 @@ const orders: Record<string, (o: Order) => unknown> = {
   unsubscribe: (o) => subs.get(o.name)!.unsubscribe(),
   positions: (o) => tell("positions", { name: o.name, positions: subs.get(o.name)!.positions() }),
   publish: (o) =>
-    client.publish(o["topic"], o["payload"] ?? "", { headers: o["headers"], dedupeKey: o["dedupe_key"] }).then(
+    client.publish(o["topic"], o["payload"] ?? "", { headers: o["headers"], dedupeKey: o["dedupe_key"], signal: stoppable(o.name) }).then(
       (p) => tell("published", { ...p, name: o.name }),
       (e: unknown) => fail(o.name, e),
     ),
@@ -132,10 +144,11 @@ const orders: Record<string, (o: Order) => unknown> = {
   unwatch: (o) => watches.get(o.name)!.stop(),
   state: (o) => later(o.name, "stated", setState(client, o["topic"], o["state"] ?? "")),
   refresh: (o) => later(o.name, "refreshed", client.refreshToken(o["token"])),
+  cancel: (o) => stops.get(o.name)!.abort(),
   close: () => client.close().then(() => tell("closed")),
 };
 
-tell("ready", { sdk: "pushmesh-js", transports: ["websocket"], without: ["bytes", "cancel"] }); // a WebSocket shows a message when it is whole
+tell("ready", { sdk: "pushmesh-js", transports: ["websocket"], without: ["bytes"] }); // a WebSocket shows a message when it is whole
 createInterface({ input: process.stdin })
   .on("line", (line) => {
     const o = { name: "", ...JSON.parse(line) } as Order;

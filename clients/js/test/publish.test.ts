@@ -34,7 +34,7 @@ test("nothing of a call that is over stays with its signal", async () => {
   const { id } = await peer.get(FrameType.PUBLISH, schema.Publish);
   peer.send(FrameType.PUBLISHED, schema.Published, { id });
   await published;
-  const checked = checkClaim(client, "seat/1", signal);
+  const checked = checkClaim(client, "seat/1", { signal });
   for (const [type, of] of [[FrameType.ERROR, { code: schema.codes.indexOf("UNAVAILABLE") }], [FrameType.CLAIM_STATE, {}]] as const) {
     const c = await peer.get(FrameType.CLAIM, schema.Claim);
     if (type === FrameType.ERROR) peer.send(type, schema.Error, { ...of, ref: c.id });
@@ -47,7 +47,7 @@ test("nothing of a call that is over stays with its signal", async () => {
 test("a signal ends a pause between two asks, too", async () => {
   const { client, peer } = await h.joined();
   const stop = new AbortController();
-  const checked = checkClaim(client, "seat/1", stop.signal);
+  const checked = checkClaim(client, "seat/1", { signal: stop.signal });
   const c = await peer.get(FrameType.CLAIM, schema.Claim);
   peer.send(FrameType.ERROR, schema.Error, { ref: c.id, code: schema.codes.indexOf("OVERLOADED"), retryAfterMs: 3_600_000 });
   client.publish("a/b", "behind it").catch(() => undefined);

@@ -4,29 +4,11 @@ import { Backoff } from "../src/connect/backoff.js";
 import { Link } from "../src/connect/link.js";
 import { Route, siblingOf } from "../src/connect/route.js";
 import type { WebSocketLike } from "../src/connect/websocket.js";
-import { Clock, Timers } from "../src/time.js";
+import { Clock } from "../src/time.js";
 import { decode } from "../src/wire/codec.js";
 import { cut, frame } from "../src/wire/frames.js";
 import { FrameType, Ping, Pong, Welcome } from "../src/wire/schema.js";
-
-/** A machine whose time the test moves. */
-class Machine {
-  time = 0;
-  readonly timers = new Timers({ now: () => this.time });
-
-  /** Time passes, and timers fire. */
-  awake(ms: number): void {
-    for (; ms > 0; ms -= 100) {
-      this.time += Math.min(ms, 100);
-      mock.timers.tick(Math.min(ms, 100));
-    }
-  }
-
-  /** Time passes, and no timer fires. */
-  asleep(ms: number): void {
-    this.time += ms;
-  }
-}
+import { timed, type Machine } from "./machine.js";
 
 function connection(machine: Machine) {
   const sent: bigint[] = [];
@@ -52,17 +34,6 @@ function connection(machine: Machine) {
     waits: (bytes: number) => (waits = bytes),
     pong: () => hear(frame(FrameType.PONG, Pong, { sentAt: sent.at(-1) ?? 0n })),
   };
-}
-
-function timed(name: string, f: (machine: Machine) => void): void {
-  test(name, () => {
-    mock.timers.enable({ apis: ["setTimeout"] });
-    try {
-      f(new Machine());
-    } finally {
-      mock.timers.reset();
-    }
-  });
 }
 
 timed("a Ping each heartbeat, the first after a random part of it", (machine) => {

@@ -1,7 +1,7 @@
 import { MeshError, type Client, type Gap, type Message, type SubscribeOptions, type Subscription } from "@pushmesh/client";
 import { useEffect, useRef, useState } from "react";
 
-export interface MessagesOptions extends Omit<SubscribeOptions, "onGap"> {
+export interface MessagesOptions extends Omit<SubscribeOptions, "onGap" | "signal"> {
   /** How many messages are kept, the newest; 100. 0: none. */
   keep?: number;
   /** Called with each message before it is kept. What it throws has the message come again. */

@@ -1,5 +1,5 @@
 import type { Link } from "../connect/link.js";
-import { MeshError, onAbort } from "../error.js";
+import { MeshError, checkSignal, orAborted } from "../error.js";
 import type { Hub, Part, Request } from "../hub.js";
 import { ClaimState_State, Claim as ClaimFrame, ClaimState, Claim_Op, FrameType } from "../wire/schema.js";
 
@@ -65,11 +65,12 @@ export class Asks implements Part {
     if (this.hub.link) this.ask(message, () => undefined);
   }
 
-  /** Leaves a line, also where the place has become a hold meanwhile. */
+  /** Leaves a line, also where the place has become a hold meanwhile. A watch of the resource goes on. */
   leave(resource: string): void {
     if (!this.hub.link) return; // the place ends with the grace
     this.ask({ resource, op: Claim_Op.LEAVE }, (_, state) => {
       if (state?.state === ClaimState_State.GRANTED) this.say({ resource, op: Claim_Op.RELEASE, token: state.token });
+      if (state) this.watches.get(resource)?.connected(); // LEAVE has ended that, too
     });
   }
 
@@ -97,19 +98,9 @@ export class Asks implements Part {
    * Asks, and asks again as long as that can help. again: an earlier one may have been done.
    */
   async call(message: Partial<ClaimFrame>, signal?: AbortSignal): Promise<{ state: ClaimState; again: boolean }> {
+    checkSignal(signal);
     let withdraw = () => undefined as void;
-    let stop!: (why: Error) => void;
-    const stopped = new Promise<never>((_, reject) => (stop = reject));
-    stopped.catch(() => undefined);
-    const forget = onAbort(signal, (why) => {
-      withdraw();
-      stop(why);
-    });
-    try {
-      return await Promise.race([this.repeat(message, (f) => (withdraw = f), () => signal?.aborted ?? false), stopped]);
-    } finally {
-      forget();
-    }
+    return orAborted(this.repeat(message, (f) => (withdraw = f), () => signal?.aborted ?? false), signal, () => withdraw());
   }
 
   private async repeat(message: Partial<ClaimFrame>, asked: (withdraw: () => void) => void, stopped: () => boolean): Promise<{ state: ClaimState; again: boolean }> {

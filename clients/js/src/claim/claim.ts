@@ -1,6 +1,6 @@
 import type { Client } from "../client.js";
 import type { Backoff } from "../connect/backoff.js";
-import { MeshError, codeOf, onAbort, reasonOf } from "../error.js";
+import { MeshError, checkSignal, codeOf, onAbort } from "../error.js";
 import { call } from "../hub.js";
 import { whole } from "../options.js";
 import { wireMs } from "../time.js";
@@ -18,7 +18,15 @@ export interface ClaimOptions {
   noWait?: boolean;
   /** Told the place in the line, 1 is next, whenever it changes. */
   onPosition?: (position: number) => void;
-  /** Ends the wait for the first answer, and with it the claim. */
+  /** Ends the wait for the first answer, and with it the claim; of acquire, the wait until it is held. */
+  signal?: AbortSignal;
+}
+
+/** How to release. */
+export interface ReleaseOptions {
+  /** Who has it next, before everybody who waits: "client:" and a client id, or a backend's owner. */
+  successor?: string;
+  /** Ends the wait for the mesh's word. The hold is over here all the same, and there with its TTL at the latest. */
   signal?: AbortSignal;
 }
 
@@ -46,6 +54,8 @@ export class Claim {
   private renewAt = 0;
   private pausedTo = 0;
   private cancel: () => void = () => undefined;
+  /** Takes back what was asked, while it was not sent. */
+  private withdraw: () => void = () => undefined;
 
   /** @internal */
   constructor(
@@ -80,17 +90,18 @@ export class Claim {
   }
 
   /** Ends the hold, which counts as lost from the call on, and waits until the mesh has confirmed it. A claim that waits leaves the line. */
-  async release(successor = ""): Promise<void> {
+  async release({ successor = "", signal }: ReleaseOptions = {}): Promise<void> {
+    checkSignal(signal);
     const { over, fencing: token, resource, asks } = this;
     this.end(undefined);
     if (over) return;
     if (token === 0n) {
-      const { state } = await asks.call({ resource, op: Claim_Op.LEAVE });
-      if (state.state === Is.GRANTED) await asks.call({ resource, op: Claim_Op.RELEASE, token: state.token });
+      const { state } = await asks.call({ resource, op: Claim_Op.LEAVE }, signal);
+      if (state.state === Is.GRANTED) await asks.call({ resource, op: Claim_Op.RELEASE, token: state.token }, signal);
       asks.watches.get(resource)?.connected(); // LEAVE has ended the watch, too
       return;
     }
-    const { state, again } = await asks.call({ resource, op: Claim_Op.RELEASE, token, successor });
+    const { state, again } = await asks.call({ resource, op: Claim_Op.RELEASE, token, successor }, signal);
     if (state.state !== Is.RELEASED && !again) throw new MeshError("NOT_HELD", "it was not held any more");
   }
 
@@ -129,7 +140,7 @@ export class Claim {
     const { ttlMs = 0, priority = 0, waitMs = 0, noWait = false } = this.options;
     const op = this.fencing === 0n ? Claim_Op.ACQUIRE : Claim_Op.RENEW;
     const rest = op === Claim_Op.RENEW ? { token: this.fencing } : { priority, waitMs: wireMs(waitMs), noWait };
-    this.asks.ask({ resource: this.resource, op, ttlMs: wireMs(ttlMs), ...rest }, (sent, state, why) => this.answer(op, sent, state, why));
+    this.withdraw = this.asks.ask({ resource: this.resource, op, ttlMs: wireMs(ttlMs), ...rest }, (sent, state, why) => this.answer(op, sent, state, why));
   }
 
   private answer(op: number, sent: number, state: ClaimState | undefined, why: MeshError | undefined): void {
@@ -138,7 +149,7 @@ export class Claim {
     if (!state) {
       if (!why!.retryable) return this.end(why);
       this.tied = false;
-      this.pausedTo = why!.unknown ? 0 : this.now() + this.backoff.next(why!.retryAfterMs); // another connection is the pause
+      this.pausedTo = why!.unknown ? 0 : this.now() + this.pauseAfter(why!); // another connection is the pause
       return this.pump();
     }
     this.backoff.reset();
@@ -150,6 +161,16 @@ export class Claim {
     else return this.end(new MeshError("NOT_HELD", "the place is gone"));
     this.settle.answered();
     this.pump();
+  }
+
+  /**
+   * How long to wait after a refusal for now: of what is held a third of what is left at most, so that
+   * it is asked again in time, but never less than the mesh asked for.
+   */
+  private pauseAfter({ retryAfterMs }: MeshError): number {
+    const pause = this.backoff.next(retryAfterMs);
+    const third = (this.deadline - this.now()) / 3;
+    return this.deadline > 0 && pause > third ? Math.max(retryAfterMs, third, this.backoff.low) : pause;
   }
 
   /** It is held for as long as the answer said, counted from before it was asked. */
@@ -204,6 +225,7 @@ export class Claim {
     this.over = true;
     this.deadline = 0;
     this.cancel();
+    this.withdraw();
     this.asks.claims.delete(this.resource);
     if (this.asks.unwatched.delete(this.resource)) this.asks.say({ resource: this.resource, op: Claim_Op.LEAVE });
     this.settle.lost(why);
@@ -220,14 +242,14 @@ export class Claim {
 export async function claim(client: Client, resource: string, options: ClaimOptions = {}): Promise<Claim> {
   client.hub.check();
   whole("priority", options.priority ?? 0, 9);
-  if (options.signal?.aborted) throw reasonOf(options.signal);
+  checkSignal(options.signal);
   const asks = client.hub.part(Asks);
   if (asks.claims.has(resource)) throw new MeshError("ALREADY_EXISTS", `this client has a claim on ${JSON.stringify(resource)}`);
   const made = new Claim(asks, resource, options);
   const forget = onAbort(options.signal, () => made.giveUp());
   await made.answered;
   forget();
-  if (options.signal?.aborted) throw reasonOf(options.signal);
+  checkSignal(options.signal);
   if (made.token === 0n && made.position === 0) await made.granted; // it is over already
   return made;
 }
@@ -235,13 +257,14 @@ export async function claim(client: Client, resource: string, options: ClaimOpti
 /** claim, and waits until it is held. Where that fails, or signal aborts, it leaves the line. */
 export async function acquire(client: Client, resource: string, options: ClaimOptions = {}): Promise<Claim> {
   const made = await claim(client, resource, options);
-  let forget = () => undefined as void;
+  const forget = onAbort(options.signal, () => made.giveUp());
   try {
-    forget = onAbort(options.signal, () => made.giveUp());
+    checkSignal(options.signal); // it may have aborted since claim was over
     await made.granted;
   } catch (e) {
     made.giveUp();
-    throw options.signal?.aborted ? reasonOf(options.signal) : e;
+    checkSignal(options.signal);
+    throw e;
   } finally {
     forget();
   }

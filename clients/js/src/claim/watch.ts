@@ -1,6 +1,6 @@
 import type { Client } from "../client.js";
 import type { Backoff } from "../connect/backoff.js";
-import { MeshError, codeOf, type Code } from "../error.js";
+import { MeshError, checkSignal, codeOf, endOnAbort, type Code } from "../error.js";
 import { call } from "../hub.js";
 import { ClaimState_State, Claim_Op, type ClaimState } from "../wire/schema.js";
 import { Asks } from "./asks.js";
@@ -38,7 +38,7 @@ const infoOf = (s: ClaimState): ClaimInfo => ({
 });
 
 /** Asks what is so at a resource. */
-export async function checkClaim(client: Client, resource: string, signal?: AbortSignal): Promise<ClaimInfo> {
+export async function checkClaim(client: Client, resource: string, { signal }: { signal?: AbortSignal } = {}): Promise<ClaimInfo> {
   return infoOf((await client.hub.part(Asks).call({ resource, op: Claim_Op.CHECK }, signal)).state);
 }
 
@@ -48,7 +48,7 @@ export class ClaimWatch {
   readonly ready: Promise<void>;
   /** Resolves once nothing more is told; with why, unless it was stopped. */
   readonly ended: Promise<MeshError | undefined>;
-  private settle!: { ready: () => void; failed: (e: Error) => void; ended: (e?: MeshError) => void };
+  private settle!: { ready: () => void; failed: (e: unknown) => void; ended: (e?: MeshError) => void };
   private readonly backoff: Backoff;
   private asking = false;
   private tied = false;
@@ -81,6 +81,12 @@ export class ClaimWatch {
     else this.asks.say({ resource: this.resource, op: Claim_Op.LEAVE });
   }
 
+  /** @internal */
+  abort(why: unknown): void {
+    this.settle.failed(why);
+    this.stop();
+  }
+
   private pump(): void {
     if (this.over || this.asking || this.tied || !this.asks.hub.link) return;
     this.asking = true;
@@ -94,7 +100,9 @@ export class ClaimWatch {
       } else if (!why!.retryable) {
         this.end(why);
       } else if (!why!.unknown) {
-        this.asks.hub.timers.after(this.backoff.next(why!.retryAfterMs), () => this.pump());
+        const { hub } = this.asks;
+        const { link } = hub;
+        hub.timers.after(this.backoff.next(why!.retryAfterMs), () => hub.link === link && this.pump()); // another connection has asked at once
       }
     });
   }
@@ -122,11 +130,15 @@ export class ClaimWatch {
 
 /**
  * Has f told of a resource and of every change: while this client has a place there, of that;
- * otherwise who holds it, at most ten times a second. There is one watch of a resource.
+ * otherwise who holds it, at most ten times a second. There is one watch of a resource. A signal that
+ * aborts stops it.
  */
-export function watchClaim(client: Client, resource: string, f: (info: ClaimInfo) => void): ClaimWatch {
+export function watchClaim(client: Client, resource: string, f: (info: ClaimInfo) => void, { signal }: { signal?: AbortSignal } = {}): ClaimWatch {
   client.hub.check();
+  checkSignal(signal);
   const asks = client.hub.part(Asks);
   if (asks.watches.has(resource)) throw new MeshError("ALREADY_EXISTS", `this client watches ${JSON.stringify(resource)} already`);
-  return new ClaimWatch(asks, resource, f);
+  const watch = new ClaimWatch(asks, resource, f);
+  endOnAbort(signal, watch);
+  return watch;
 }

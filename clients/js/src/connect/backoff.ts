@@ -3,7 +3,7 @@ export class Backoff {
   private tries = 0;
 
   constructor(
-    private readonly low: number,
+    readonly low: number,
     private readonly high: number,
     private readonly random: () => number = Math.random,
   ) {}

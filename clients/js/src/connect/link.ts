@@ -149,7 +149,7 @@ export function open(WebSocket: WebSocketConstructor, url: string, hello: Uint8A
       letGo(socket);
       reject(greeted && !(why instanceof MeshError) ? new Unanswered(why.message) : why);
     };
-    const aborted = () => fail(reasonOf(signal));
+    const aborted = () => fail(asError(reasonOf(signal)));
     if (signal.aborted) return aborted();
     signal.addEventListener("abort", aborted);
     socket.onopen = () => {

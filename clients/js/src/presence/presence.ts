@@ -1,7 +1,7 @@
 import type { Client } from "../client.js";
 import type { Backoff } from "../connect/backoff.js";
 import type { Link } from "../connect/link.js";
-import { MeshError } from "../error.js";
+import { MeshError, checkSignal, endOnAbort, orAborted } from "../error.js";
 import { call, type Hub, type Part, type Request } from "../hub.js";
 import { FrameType, Presence as PresenceFrame, State, Stated, Unsubscribe, Watch } from "../wire/schema.js";
 import { bytesOf, type Payload } from "../publish.js";
@@ -91,7 +91,7 @@ export class PresenceWatch {
   /** Resolves once nothing more is told; with why, unless it was stopped. */
   readonly ended: Promise<MeshError | undefined>;
   /** @internal */ begun = false;
-  private settle!: { ready: () => void; failed: (e: Error) => void; ended: (e?: MeshError) => void };
+  private settle!: { ready: () => void; failed: (e: unknown) => void; ended: (e?: MeshError) => void };
 
   /** @internal */
   constructor(
@@ -120,6 +120,12 @@ export class PresenceWatch {
   stop(): void {
     this.watched.drop(this);
     this.end(undefined);
+  }
+
+  /** @internal */
+  abort(why: unknown): void {
+    this.settle.failed(why);
+    this.stop();
   }
 
   /** @internal */
@@ -262,18 +268,23 @@ class Presence implements Part {
 /**
  * Has f told who is in a topic, and of whoever comes and goes. The first change names all; after a
  * reconnect it is told what is different since. It needs a namespace that lets clients see who is in
- * its topics, and a client that may subscribe to the topic; it need not have.
+ * its topics, and a client that may subscribe to the topic; it need not have. A signal that aborts
+ * stops it.
  */
-export function watchPresence(client: Client, topic: string, f: (change: PresenceChange) => void): PresenceWatch {
+export function watchPresence(client: Client, topic: string, f: (change: PresenceChange) => void, { signal }: { signal?: AbortSignal } = {}): PresenceWatch {
   client.hub.check();
-  return client.hub.part(Presence).watch(topic, f);
+  checkSignal(signal);
+  const watch = client.hub.part(Presence).watch(topic, f);
+  endOnAbort(signal, watch);
+  return watch;
 }
 
 /**
  * Says what others see of this client in a topic, 1 KiB at most; "": nothing. It holds on later
- * connections, too, until it is set again.
+ * connections, too, until it is set again. A signal ends the wait for the answer; what was said holds.
  */
-export async function setState(client: Client, topic: string, state: Payload): Promise<void> {
+export async function setState(client: Client, topic: string, state: Payload, { signal }: { signal?: AbortSignal } = {}): Promise<void> {
   client.hub.check();
-  return client.hub.part(Presence).say(topic, bytesOf(state));
+  checkSignal(signal);
+  return orAborted(client.hub.part(Presence).say(topic, bytesOf(state)), signal);
 }

@@ -35,10 +35,12 @@ export interface Plain {
 /** n names a call, a subscription or a watch of the tab; m a message of a subscription. */
 export type FromTab =
   | { do: "hello"; lock: string }
-  | { do: "subscribe"; n: number; filter: string; options: Omit<SubscribeOptions, "onGap"> }
+  | { do: "subscribe"; n: number; filter: string; options: Omit<SubscribeOptions, "onGap" | "signal"> }
   | { do: "unsubscribe"; n: number }
   | { do: "answer"; n: number; m: number; refusal?: { afterMs: number; reason: string } }
   | { do: "publish"; n: number; topic: string; payload: Uint8Array; options: Omit<PublishOptions, "signal"> }
+  /** Nobody waits for a publish any more. */
+  | { do: "cancel"; n: number }
   | { do: "watch"; n: number; topic: string }
   | { do: "unwatch"; n: number }
   | { do: "state"; n: number; topic: string; state: Uint8Array }

@@ -17,6 +17,7 @@ export class Tab {
   private readonly subs = new Map<number, Subscription>();
   private readonly watches = new Map<number, PresenceWatch>();
   private readonly held = new Map<string, { message: Message; done: () => void }>();
+  private readonly publishing = new Map<number, AbortController>();
   private readonly undo: (() => void)[] = [];
   private messages = 0;
   private gone = false;
@@ -71,7 +72,9 @@ export class Tab {
       case "answer":
         return this.answer(`${line.n} ${line.m}`, line.refusal);
       case "publish":
-        return this.finish(line.n, this.client.publish(line.topic, line.payload, line.options));
+        return this.publish(line);
+      case "cancel":
+        return this.publishing.get(line.n)?.abort();
       case "watch":
         return this.watch(line.n, line.topic);
       case "unwatch":
@@ -90,6 +93,15 @@ export class Tab {
       (value) => this.tell({ told: "done", n, value }),
       (e: unknown) => this.tell({ told: "failed call", n, fault: faultOf(errorOf(e)) }),
     );
+  }
+
+  private publish({ n, topic, payload, options }: Extract<FromTab, { do: "publish" }>): void {
+    const stop = new AbortController();
+    this.publishing.set(n, stop);
+    const over = () => void this.publishing.delete(n);
+    const published = this.client.publish(topic, payload, { ...options, signal: stop.signal });
+    published.then(over, over);
+    this.finish(n, published);
   }
 
   private subscribe(n: number, filter: string, options: Extract<FromTab, { do: "subscribe" }>["options"]): void {

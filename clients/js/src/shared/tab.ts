@@ -1,4 +1,4 @@
-import { MeshError, asError } from "../error.js";
+import { MeshError, asError, checkSignal, endOnAbort, orAborted } from "../error.js";
 import { call } from "../hub.js";
 import type { Connection, State } from "../options.js";
 import { bytesOf, type Payload, type PublishOptions, type Published } from "../publish.js";
@@ -78,25 +78,25 @@ export class TabClient {
   }
 
   subscribe(filter: string, handler: (m: TabMessage) => unknown, options: SubscribeOptions = {}): TabSubscription {
-    const { onGap, ...rest } = options;
+    const { onGap, signal, ...rest } = options;
     const n = ++this.last;
     return this.begin({ do: "subscribe", n, filter, options: rest }, { do: "unsubscribe", n }, (line) => {
       if (line.told === "message") void this.hand(n, line.m, line.message, handler);
       if (line.told === "gap") call(onGap, line.gap);
-    });
+    }, signal);
   }
 
-  watchPresence(topic: string, f: (change: PresenceChange) => void): TabSubscription {
+  watchPresence(topic: string, f: (change: PresenceChange) => void, { signal }: { signal?: AbortSignal } = {}): TabSubscription {
     const n = ++this.last;
-    return this.begin({ do: "watch", n, topic }, { do: "unwatch", n }, (line) => line.told === "presence" && call(f, line.change));
+    return this.begin({ do: "watch", n, topic }, { do: "unwatch", n }, (line) => line.told === "presence" && call(f, line.change), signal);
   }
 
-  publish(topic: string, payload: Payload, options: Omit<PublishOptions, "signal"> = {}): Promise<Published> {
-    return this.call((n) => ({ do: "publish", n, topic, payload: bytesOf(payload), options })); // a clone would lose methods, as toJSON
+  publish(topic: string, payload: Payload, { signal, ...options }: PublishOptions = {}): Promise<Published> {
+    return this.call((n) => ({ do: "publish", n, topic, payload: bytesOf(payload), options }), signal); // a clone would lose methods, as toJSON
   }
 
-  setState(topic: string, state: Payload): Promise<void> {
-    return this.call((n) => ({ do: "state", n, topic, state: bytesOf(state) }));
+  setState(topic: string, state: Payload, { signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    return this.call((n) => ({ do: "state", n, topic, state: bytesOf(state) }), signal);
   }
 
   /** Ends what this tab has. The connection stays, for the others. */
@@ -106,9 +106,10 @@ export class TabClient {
     this.finish(new MeshError("CANCELLED", "the tab's client is closed"));
   }
 
-  private begin(first: FromTab & { n: number }, last: FromTab, told: (line: ToTab) => unknown): TabSubscription {
+  private begin(first: FromTab & { n: number }, last: FromTab, told: (line: ToTab) => unknown, signal: AbortSignal | undefined): TabSubscription {
     if (this.over) throw this.over;
-    let ready!: () => void, failed!: (e: Error) => void, over!: (why: MeshError | undefined) => void;
+    checkSignal(signal);
+    let ready!: () => void, failed!: (e: unknown) => void, over!: (why: MeshError | undefined) => void;
     const sub = {
       ready: new Promise<void>((resolve, reject) => ((ready = resolve), (failed = reject))),
       ended: new Promise<MeshError | undefined>((resolve) => (over = resolve)),
@@ -118,6 +119,13 @@ export class TabClient {
         failed(new MeshError("CANCELLED", "it was ended"));
       },
     };
+    endOnAbort(signal, {
+      ended: sub.ended,
+      abort: (why) => {
+        failed(why);
+        sub.end();
+      },
+    });
     sub.ready.catch(() => undefined); // who does not wait for it asks ended
     this.say(first);
     this.open.set(first.n, {
@@ -133,13 +141,12 @@ export class TabClient {
     return sub;
   }
 
-  private call<T>(line: (n: number) => FromTab): Promise<T> {
-    if (this.over) return Promise.reject(this.over);
-    return new Promise((resolve, reject) => {
-      const n = ++this.last;
-      this.say(line(n));
-      this.calls.set(n, { resolve, reject });
-    });
+  private async call<T>(line: (n: number) => FromTab, signal: AbortSignal | undefined): Promise<T> {
+    if (this.over) throw this.over;
+    checkSignal(signal);
+    const n = ++this.last;
+    this.say(line(n));
+    return orAborted(new Promise((resolve, reject) => void this.calls.set(n, { resolve, reject })), signal, () => this.calls.delete(n) && this.say({ do: "cancel", n }));
   }
 
   private async hand(n: number, m: number, plain: Plain, handler: (m: TabMessage) => unknown): Promise<void> {

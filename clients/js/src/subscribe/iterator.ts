@@ -24,10 +24,10 @@ export class MessageIterator implements AsyncIterableIterator<Message> {
 
   next(): Promise<IteratorResult<Message>> {
     this.handled();
+    if (this.sub.state === "ended") return Promise.resolve(this.end());
     return new Promise((resolve) => {
       this.readers.push(resolve);
       this.feed();
-      if (this.readers.includes(resolve) && this.sub.state === "ended") resolve(this.end());
     });
   }
 
@@ -68,6 +68,8 @@ export class MessageIterator implements AsyncIterableIterator<Message> {
   }
 
   private end(): IteratorResult<Message> | Promise<never> {
-    return this.sub.error ? Promise.reject(this.sub.error) : { done: true, value: undefined };
+    const { error, aborted } = this.sub;
+    if (aborted) return Promise.reject(aborted.why);
+    return error ? Promise.reject(error) : { done: true, value: undefined };
   }
 }

@@ -51,6 +51,8 @@ export interface SubscribeOptions {
   concurrency?: number;
   /** Told of messages that will not come. */
   onGap?: (gap: Gap) => void;
+  /** Ends it when it aborts, as unsubscribe does. ready, where the mesh has not promised yet, and a loop are rejected with its reason. */
+  signal?: AbortSignal;
 }
 
 /**

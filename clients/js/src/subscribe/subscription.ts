@@ -31,9 +31,10 @@ export class Subscription implements AsyncIterable<Message> {
   readonly ready: Promise<void>;
   /** Resolves once no more messages will come. */
   readonly ended: Promise<void>;
+  /** @internal What its signal was aborted with. */ aborted: { why: unknown } | undefined;
   /** Where it stood at its end. */
   private last: Position[] | undefined;
-  private settleReady!: { resolve: () => void; reject: (e: Error) => void };
+  private settleReady!: { resolve: () => void; reject: (e: unknown) => void };
   private settleEnded!: () => void;
   private readonly running = new Set<Entry>();
   private readonly backoff: Backoff;
@@ -75,6 +76,14 @@ export class Subscription implements AsyncIterable<Message> {
   /** Ends it, and waits until the edge has confirmed that. Nothing is handed over any more. */
   unsubscribe(): Promise<void> {
     return this.owner.unsubscribe(this);
+  }
+
+  /** @internal */
+  abort(why: unknown): void {
+    if (this.state === "ended") return;
+    this.aborted = { why };
+    this.settleReady.reject(why);
+    void this.unsubscribe();
   }
 
   /** The messages, in a loop: one is handled when the loop asks for the next, and comes again where the loop is left. */

@@ -1,5 +1,5 @@
 import type { Link } from "../connect/link.js";
-import { MeshError, codeOf, type Code } from "../error.js";
+import { MeshError, checkSignal, codeOf, endOnAbort, type Code } from "../error.js";
 import { Hub, type Part } from "../hub.js";
 import type { Passed } from "../position/cursor.js";
 import { isWild, matches } from "../position/filter.js";
@@ -57,12 +57,14 @@ export class Subscriptions implements Part {
 
   add(filter: string, options: SubscribeOptions, handler: Handler | undefined): Subscription {
     this.hub.check();
+    checkSignal(options.signal);
     const sub = new Subscription(this, filter, options, handler);
     this.subs.add(sub);
     if (isWild(filter)) this.wild.add(sub);
     else this.exact.set(filter, (this.exact.get(filter) ?? new Set()).add(sub));
     for (const topic of this.topicsOf(sub)) topic.add(sub);
     if (this.hub.link) sub.send(this.hub.link);
+    endOnAbort(options.signal, sub);
     return sub;
   }
 
