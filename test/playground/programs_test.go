@@ -39,6 +39,7 @@ var demos = map[string]demo{
 	"chat":   {says: []string{`hello from LANGUAGE$`}},
 	"prices": {says: slices.Repeat([]string{`QBIT|LUMA|NODE|PIXL`}, 3)},
 	"seat":   {says: []string{`^has the seat`, `^gave it up$`}, ends: true},
+	"topic":  {says: []string{`play/news/today.*hello from LANGUAGE$`}},
 }
 
 var languages = map[string]string{"go": "Go", "ts": "TypeScript", "py": "Python", "sh": "the shell"}

@@ -147,6 +147,8 @@ func TestPlayground(t *testing.T) {
 	t.Run("a wire that is cut", b.comesBack)
 	t.Run("seat", func(t *testing.T) { b.seats(t, dev.Playground) })
 	t.Run("prices", func(t *testing.T) { b.ranks(t, dev.Playground) })
+	t.Run("topic", func(t *testing.T) { b.explores(t, dev) })
+	t.Run("gaps", func(t *testing.T) { b.tellsGaps(t, dev.Playground) })
 	t.Run("keyboard", func(t *testing.T) { b.walks(t, dev.Playground) })
 	t.Run("themes", func(t *testing.T) { b.darkens(t, dev.Playground) })
 	t.Run("accessible", func(t *testing.T) { b.isAccessible(t, dev.Playground) })
@@ -339,6 +341,113 @@ func (b *browser) ranks(t *testing.T, url string) {
 	b.Until("first", "scores are shown", `[...document.querySelectorAll("#frames .detail")].some((d) => /^score [0-9]/.test(d.textContent))`)
 }
 
+// follows subscribes as a person, by keyboard; from is where to begin.
+func (b *browser) follows(name, person, filter, from string) {
+	b.T.Helper()
+	b.Do(name, "Page.bringToFront", nil, nil)
+	b.run(name, fmt.Sprintf(`pane(%q).querySelector('input[value=%q]').click(); pane(%[1]q).querySelector("input").select()`, person, from), nil)
+	b.Do(name, "Input.insertText", map[string]any{"text": filter}, nil)
+	b.key(name, "Enter")
+}
+
+// publishes a payload as a person, by keyboard.
+func (b *browser) publishes(name, person, topic, payload string) {
+	b.T.Helper()
+	b.Do(name, "Page.bringToFront", nil, nil)
+	for _, input := range [][2]string{{"Topic", topic}, {"Payload", payload}} {
+		b.run(name, fmt.Sprintf(`pane(%q).querySelector('input[aria-label^=%q]').select()`, person, input[0]), nil)
+		b.Do(name, "Input.insertText", map[string]any{"text": input[1]}, nil)
+	}
+	b.key(name, "Enter")
+}
+
+// entries are the topics, seqs and texts of what a person has received.
+func (b *browser) entries(name, person string) (all []string) {
+	b.T.Helper()
+	b.run(name, fmt.Sprintf(`[...pane(%q).querySelectorAll(".entry")].map((e) => e.dataset.topic + " " + e.dataset.seq + " " + e.querySelector(".entry-text").textContent)`, person), &all)
+	return all
+}
+
+// A visitor subscribes to any topic and publishes where they may, and has what backends publish,
+// with seq and latency.
+func (b *browser) explores(t *testing.T, dev *procmesh.Dev) {
+	b.T = t
+	b.to("first", dev.Playground+"#topic")
+	subscribed := func(person, filter string) {
+		t.Helper()
+		b.Until("first", person+" is subscribed to "+filter, fmt.Sprintf(`pane(%q).querySelector('[data-filter=%q]')?.dataset.state === "subscribed"`, person, filter))
+	}
+	has := func(person string, want ...string) {
+		t.Helper()
+		procmesh.Await(t, fmt.Sprintf("%s has %q", person, want), func() bool { return len(b.entries("first", person)) >= len(want) })
+		if got := b.entries("first", person); !slices.Equal(got, want) {
+			t.Errorf("%s has %q, want %q", person, got, want)
+		}
+	}
+	for _, person := range here {
+		subscribed(person, "play/news/#")
+	}
+	b.publishes("first", "Ann", "play/news/today", "the sun is out")
+	sun := "play/news/today 1 Ann: the sun is out"
+	for _, person := range here {
+		has(person, sun)
+	}
+	b.Until("first", "Ann is told of the seq", `[...pane("Ann").querySelectorAll(".note")].some((n) => /on disk as seq 1 of play\/news\/today, after [0-9.]+ m?s/.test(n.textContent))`)
+	if meta := b.text("first", `pane("Bob").querySelector(".entry .meta").textContent`); !strings.HasPrefix(meta, "seq 1 · ") || !strings.HasSuffix(meta, "s") {
+		t.Errorf("beside the message it says %q", meta)
+	}
+
+	// Elsewhere a backend publishes, where clients may not.
+	b.follows("first", "Bob", "orders/+/lines", "live")
+	subscribed("Bob", "orders/+/lines")
+	b.publishes("first", "Ann", "orders/7/lines", "a cup")
+	b.Until("first", "Ann hears who may", `[...pane("Ann").querySelectorAll(".note")].some((n) => n.textContent.includes("FORBIDDEN")) && pane("Ann").querySelector(".note code")?.textContent.startsWith("pushmesh pub orders/7/lines hello --router ") === true`)
+	command := strings.Fields(b.text("first", `pane("Ann").querySelector(".note code").textContent`))
+	// #nosec G204 -- what the page tells its visitors to type
+	if out, err := exec.Command(dev.Path, command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", command, err, out)
+	}
+	cup := "orders/7/lines 0 a backend: hello"
+	has("Bob", sun, cup)
+
+	// Once more from the beginning, by another filter; and no longer.
+	b.follows("first", "Ann", "play/news/today", "earliest")
+	subscribed("Ann", "play/news/today")
+	has("Ann", sun, sun)
+	b.run("first", `pane("Bob").querySelector('[data-filter="play/news/#"] button').click()`, nil)
+	b.Until("first", "Bob is not subscribed", `pane("Bob").querySelectorAll(".filters li").length === 1`)
+	b.publishes("first", "Ann", "play/news/today", "the rain is back")
+	rain := "play/news/today 2 Ann: the rain is back"
+	has("Ann", sun, sun, rain, rain)
+	has("Bob", sun, cup)
+	b.follows("first", "Ann", "a//b", "live")
+	b.Until("first", "Ann is told what is wrong", `[...pane("Ann").querySelectorAll(".note.gap")].some((n) => n.textContent.includes("BAD_TOPIC"))`)
+}
+
+// What will not come is told where it is missing, beside the person, and among the frames.
+func (b *browser) tellsGaps(t *testing.T, url string) {
+	b.T = t
+	told := func(person string) {
+		t.Helper()
+		b.Until("first", person+" has a gap", fmt.Sprintf(`pane(%q).querySelector(".status .gaps").textContent === "1 gap"`, person))
+		b.Until("first", "it is among the frames", `document.querySelector("#frames tr.gap") !== null && document.querySelector("#sums").textContent.includes("1 gap")`)
+	}
+	b.to("first", url+"#topic")
+	b.follows("first", "Bob", "nowhere/else", "earliest")
+	b.Until("first", "Bob is told why", `pane("Bob").querySelector(".note.gap")?.textContent === "nowhere/else has no history to begin with: only what is published from now on comes."`)
+	told("Bob")
+
+	b.to("first", url+"#prices")
+	b.Until("first", "prices are there", `document.querySelectorAll(".price").length === 10`)
+	b.run("first", `press("Ann", "Cut the wire")`, nil)
+	b.Until("first", "Ann is cut off", `pane("Ann").querySelector(".status").dataset.state === "cut"`)
+	b.Until("first", "Ann is told which seconds are gone", `/^Seconds \d+ to \d+ are gone: /.test(pane("Ann").querySelector("p.gap:not([hidden])")?.textContent ?? "")`)
+	told("Ann")
+	if others := b.text("first", `pane("Bob").querySelector(".status .gaps").textContent`); others != "" {
+		t.Errorf("Bob, who has all prices, has %s", others)
+	}
+}
+
 // reached is what has the focus, and whether that can be seen.
 type reached struct {
 	What    string
@@ -349,7 +458,7 @@ type reached struct {
 // through tabs and choices.
 func (b *browser) walks(t *testing.T, url string) {
 	b.T = t
-	for _, demo := range []string{"chat", "prices", "seat"} {
+	for _, demo := range []string{"chat", "prices", "seat", "topic"} {
 		b.to("first", url+"#"+demo)
 		var want []string
 		b.run("first", `(() => {
@@ -384,8 +493,8 @@ func (b *browser) walks(t *testing.T, url string) {
 			t.Errorf("%s: Tab leads to\n%q, and not to\n%q", demo, got, want)
 		}
 	}
-	b.run("first", `document.querySelector("#tab-seat").focus()`, nil)
-	for _, step := range [][2]string{{"ArrowRight", "chat"}, {"ArrowRight", "prices"}, {"End", "seat"}, {"ArrowLeft", "prices"}, {"Home", "chat"}} {
+	b.run("first", `document.querySelector("#tab-topic").focus()`, nil)
+	for _, step := range [][2]string{{"ArrowRight", "chat"}, {"ArrowRight", "prices"}, {"End", "topic"}, {"ArrowLeft", "seat"}, {"Home", "chat"}} {
 		b.key("first", step[0])
 		if at := b.text("first", `document.activeElement.id + " " + location.hash`); at != "tab-"+step[1]+" #"+step[1] {
 			t.Errorf("%s leads to %s", step[0], at)
@@ -450,7 +559,7 @@ func (b *browser) isAccessible(t *testing.T, url string) {
 	defer b.Do("first", "Page.setBypassCSP", map[string]any{"enabled": false}, nil)
 	for name, s := range map[string]screen{"light": desktop, "dark": night, "phone": phone} {
 		b.show("first", s)
-		for _, demo := range []string{"chat", "prices", "seat"} {
+		for _, demo := range []string{"chat", "prices", "seat", "topic"} {
 			b.to("first", url+"#"+demo)
 			b.fill(demo)
 			b.run("first", source+`;undefined`, nil)
@@ -486,6 +595,14 @@ func (b *browser) fill(demo string) {
 		b.seat("first", "Ann", "holds")
 		b.run("first", `press("Bob", "Ask for the seat")`, nil)
 		b.seat("first", "Bob", "waits")
+	case "topic":
+		// A gap, a refusal, and messages in both panes.
+		b.follows("first", "Bob", "nowhere/else", "earliest")
+		b.Until("first", "Bob is told of the gap", `pane("Bob").querySelector(".note.gap") !== null`)
+		b.publishes("first", "Ann", "nowhere/else", "may I?")
+		b.Until("first", "Ann may not", `pane("Ann").querySelector(".note code") !== null`)
+		b.publishes("first", "Ann", "play/news/today", "the sun is out")
+		b.Until("first", "Bob has it", `[...pane("Bob").querySelectorAll(".entry-text")].some((e) => e.textContent.endsWith("the sun is out"))`)
 	}
 }
 

@@ -3,6 +3,7 @@ import { MeshError, setState, watchPresence, type Client, type Message, type Pre
 import { CUT_MS, clientOf, face, statusOf, type Scene, type Stage } from "./client.js";
 import { count, h, milliseconds, say } from "./dom.js";
 import { now } from "./describe.js";
+import { gapText } from "./gaps.js";
 import { CHAT } from "./mesh.js";
 import { nameOf, type Person } from "./people.js";
 import type { Wire } from "./wire.js";
@@ -83,7 +84,7 @@ class Pane {
     );
     this.note("Nothing was said yet. Say something.", "first");
     this.watch = watchPresence(client, CHAT, () => this.present());
-    client.subscribe(CHAT, (m) => this.take(m), { ack: true, from: sessioned ? "session" : { last: 20 }, onGap: (gap) => this.note(`${gap.missed > 0 ? count(gap.missed, "message") : "Some messages"} can't be had any more: ${gap.code}`, "gap") });
+    client.subscribe(CHAT, (m) => this.take(m), { ack: true, from: sessioned ? "session" : { last: 20 }, onGap: (gap) => this.note(gapText(gap), "gap") });
     client.on("connected", (connection) => {
       if (this.sessioned && this.cutAt === 0) this.note(connection.resumed ? "The session goes on: what was handled before does not come again." : "A new session begins.", "quiet");
       if (this.cutAt > 0) this.backAt = now();

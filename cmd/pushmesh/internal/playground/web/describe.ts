@@ -19,6 +19,8 @@ export interface Row {
   /** Milliseconds: of a message since it was published, of an answer since it was asked for. */
   latency: number | undefined;
   detail: string;
+  /** A note of messages that will not come. */
+  gap?: boolean;
 }
 
 const HEADER = 4;

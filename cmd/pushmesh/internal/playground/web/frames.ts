@@ -21,6 +21,7 @@ export class Frames {
   private paused = false;
   private total = 0;
   private bytes = 0;
+  private gaps = 0;
 
   constructor() {
     const pause = byId("pause");
@@ -33,7 +34,7 @@ export class Frames {
     byId("clear").addEventListener("click", () => {
       this.waiting.length = 0;
       this.body.replaceChildren();
-      this.total = this.bytes = 0;
+      this.total = this.bytes = this.gaps = 0;
       this.draw();
     });
   }
@@ -43,12 +44,13 @@ export class Frames {
       this.total++;
       this.bytes += row.size;
     }
+    if (row.gap) this.gaps++;
     if (this.waiting.push(row) > MOST_ROWS) this.waiting.shift();
     if (this.waiting.length === 1) setTimeout(() => this.draw(), DRAW_MS);
   };
 
   private draw(): void {
-    byId("sums").textContent = this.total === 0 ? "" : `${count(this.total, "frame")}, ${count(this.bytes, "byte")}${this.paused ? ", the list stands still" : ""}`;
+    byId("sums").textContent = this.total === 0 ? "" : `${count(this.total, "frame")}, ${count(this.bytes, "byte")}${this.gaps > 0 ? `, ${count(this.gaps, "gap")}` : ""}${this.paused ? ", the list stands still" : ""}`;
     if (this.paused) {
       if (this.waiting.length > 0) this.waiting.splice(0, this.waiting.length);
       return;
@@ -61,9 +63,9 @@ export class Frames {
 }
 
 function rowOf(row: Row): HTMLElement {
-  const { direction, at, who, kind, topic, seq, epoch, size, latency, detail } = row;
+  const { direction, at, who, kind, topic, seq, epoch, size, latency, detail, gap } = row;
   const time = h("td", { class: "time" }, clock(at));
-  if (direction === "note") return h("tr", { class: "note" }, time, h("td", {}, who), h("td", { colspan: 8 }, kind));
+  if (direction === "note") return h("tr", { class: gap ? "note gap" : "note" }, time, h("td", {}, who), h("td", { colspan: 8 }, kind));
   const [arrow, word] = arrows[direction];
   return h(
     "tr",

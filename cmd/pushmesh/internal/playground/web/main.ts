@@ -9,11 +9,13 @@ import { prices } from "./prices.js";
 import { seat } from "./seat.js";
 import { tabs } from "./tabs.js";
 import { followTheme } from "./theme.js";
+import { topic } from "./topic.js";
 
 const demos: { id: Demo; title: string; line: string; make: (stage: Stage) => Scene }[] = [
   { id: "chat", title: "A chat room", line: "Who is there, and nothing lost", make: chat },
   { id: "prices", title: "Live prices", line: "Ranked for each reader", make: prices },
   { id: "seat", title: "A seat", line: "One has it, the others wait", make: seat },
+  { id: "topic", title: "Any topic", line: "Subscribe and publish", make: topic },
 ];
 
 const named = (hash: string) => demos.find((d) => `#${d.id}` === hash) ?? demos[0]!;

@@ -1,7 +1,7 @@
 // Prices that everybody gets as they come, and two people who get the best five of each second, each by their own taste.
 import type { Client, Message } from "@pushmesh/client";
-import { clientOf, face, statusOf, type Scene, type Stage } from "./client.js";
-import { h } from "./dom.js";
+import { clientOf, cutter, face, statusOf, type Scene, type Stage } from "./client.js";
+import { h, say } from "./dom.js";
 import type { Frames } from "./frames.js";
 import { PRICES } from "./mesh.js";
 import type { Person } from "./people.js";
@@ -43,7 +43,8 @@ class Pane {
   private readonly status = h("div", { class: "status-place" });
   private readonly rows = h("ol", { class: "prices" });
   private readonly round = h("p", { class: "here" }, "The first prices come in a second.");
-  private connection: { client: Client; wire: Wire } | undefined;
+  private readonly gap = h("p", { class: "gap", hidden: true });
+  private connection!: { client: Client; wire: Wire };
   private shown = 0;
   private came = 0;
   private bestScore = 0;
@@ -64,20 +65,27 @@ class Pane {
       h("div", { class: "pane-head" }, face(name), h("h2", {}, name), this.status),
       h("fieldset", { class: "choices" }, h("legend", {}, `What ${name} likes`), ...choices),
       this.round,
+      this.gap,
       this.rows,
-      h("div", { class: "pane-foot" }, h("p", { class: "hint" }, "Twelve prices are published each second. The compute tier ranks them for this profile, and the edge sends the best five.")),
+      h("div", { class: "pane-foot" }, cutter(() => this.connection.wire), h("p", { class: "hint" }, "Twelve prices are published each second. The compute tier ranks them for this profile, and the edge sends the best five.")),
     );
-    this.like(taste);
+    this.connect(taste);
   }
 
   stop(): void {
-    void this.connection?.client.close();
+    this.connection.wire.stop();
+    void this.connection.client.close();
   }
 
   /** A profile is said when a client connects: another one is another connection. */
   private like(taste: Taste): void {
     this.stop();
+    this.connect(taste);
+  }
+
+  private connect(taste: Taste): void {
     this.shown = 0;
+    this.gap.hidden = true;
     this.connection = clientOf(this.person, this.frames, { profile: { ...taste.profile } });
     const { client, wire } = this.connection;
     this.status.replaceChildren(statusOf(client, wire));
@@ -89,6 +97,7 @@ class Pane {
   private take(m: Message): void {
     const price = m.json<Price>();
     if (price.round !== this.shown) {
+      if (this.shown > 0 && price.round > this.shown + 1) this.missed(this.shown + 1, price.round - 1);
       this.shown = price.round;
       this.came = 0;
       this.bestScore = m.score;
@@ -99,6 +108,16 @@ class Pane {
     const old = this.rows.children[this.came++];
     if (old) old.replaceWith(row);
     else this.rows.append(row);
+  }
+
+  /** Seconds whose prices did not come. The topic has no seqs, so that the client can't know: the rounds tell. */
+  private missed(from: number, to: number): void {
+    const seconds = from === to ? `Second ${from} is` : `Seconds ${from} to ${to} are`;
+    const text = `${seconds} gone: prices have no history, and only the newest counts.`;
+    this.gap.textContent = text;
+    this.gap.hidden = false;
+    this.connection.wire.gap(text);
+    say(`${this.person.name}: ${text}`);
   }
 
   private row({ symbol, name, sector, price, change }: Price, ofBest: number): HTMLElement {

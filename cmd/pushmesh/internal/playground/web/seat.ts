@@ -1,6 +1,6 @@
 // One seat, which one client has at a time; the others wait in line. Whoever does not renew loses it.
 import { claim, watchClaim, type Claim, type ClaimInfo, type Client } from "@pushmesh/client";
-import { CUT_MS, clientOf, face, statusOf, type Scene, type Stage } from "./client.js";
+import { clientOf, cutter, face, statusOf, type Scene, type Stage } from "./client.js";
 import { count, h, say } from "./dom.js";
 import { SEAT } from "./mesh.js";
 import { nameOf, type Person } from "./people.js";
@@ -51,7 +51,6 @@ class Pane {
   private readonly detail = h("p", { class: "hint" });
   private readonly bar = h("progress", { max: TTL_MS, value: 0, "aria-label": "Time that the hold lasts without being renewed" });
   private readonly button: HTMLButtonElement;
-  private readonly cutButton: HTMLButtonElement;
   private claim: Claim | undefined;
   private asking = false;
   private until = 0;
@@ -64,7 +63,6 @@ class Pane {
     this.client = client;
     this.wire = wire;
     this.button = h("button", { type: "button", class: "main", onclick: () => void this.press() }, "Ask for the seat");
-    this.cutButton = h("button", { type: "button", class: "ghost cut", onclick: () => this.cut() }, "Cut the wire for 10 s");
     this.element = h(
       "section",
       { class: "pane card", "aria-label": name, "data-person": name },
@@ -72,7 +70,7 @@ class Pane {
       this.state,
       this.bar,
       this.detail,
-      h("div", { class: "pane-foot row" }, this.button, this.cutButton),
+      h("div", { class: "pane-foot row" }, this.button, cutter(() => this.wire, () => this.show())),
     );
     wire.onHeld = (ms) => {
       this.until = performance.now() + ms;
@@ -114,17 +112,6 @@ class Pane {
       this.asking = false;
       this.show(`Refused: ${(e as Error).message}.`);
     }
-  }
-
-  private cut(): void {
-    if (this.wire.isCut) return;
-    this.cutButton.setAttribute("aria-disabled", "true");
-    this.cutButton.textContent = "Cut off";
-    this.wire.cut(CUT_MS, () => {
-      this.cutButton.removeAttribute("aria-disabled");
-      this.cutButton.textContent = "Cut the wire for 10 s";
-    });
-    this.show();
   }
 
   private show(why = ""): void {

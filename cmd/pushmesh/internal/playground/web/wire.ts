@@ -13,6 +13,10 @@ const NOT_OPEN = 3;
 export class Wire {
   readonly WebSocket: WebSocketConstructor;
   isCut = false;
+  /** How often messages were lost. */
+  gaps = 0;
+  /** Told when one more was. */
+  onGap: (() => void) | undefined;
   /** Told where a topic stands, when the edge says so. */
   onSubscribed: ((head: number) => void) | undefined;
   /** Told how long a resource is held for sure. */
@@ -20,6 +24,7 @@ export class Wire {
   private readonly sockets = new Set<Tapped>();
   private asked = new Asked();
   private mending: ReturnType<typeof setTimeout> | undefined;
+  private mended: (() => void) | undefined;
 
   constructor(
     readonly who: string,
@@ -39,6 +44,7 @@ export class Wire {
     this.isCut = true;
     this.note("the wire is cut");
     for (const socket of [...this.sockets]) socket.break();
+    this.mended = mended;
     this.mending = setTimeout(() => {
       this.isCut = false;
       this.note("the wire is whole again");
@@ -51,11 +57,20 @@ export class Wire {
   /** Forgets that it is cut. */
   stop(): void {
     clearTimeout(this.mending);
+    if (!this.isCut) return;
     this.isCut = false;
+    this.mended?.();
   }
 
-  note(text: string): void {
-    this.show({ direction: "note", at: Date.now(), who: this.who, kind: text, topic: "", seq: 0, epoch: 0, size: 0, latency: undefined, detail: "" });
+  /** Takes note of messages that will not come. */
+  gap(text: string): void {
+    this.gaps++;
+    this.note(text, true);
+    this.onGap?.();
+  }
+
+  note(text: string, gap = false): void {
+    this.show({ direction: "note", at: Date.now(), who: this.who, kind: text, topic: "", seq: 0, epoch: 0, size: 0, latency: undefined, detail: "", gap });
   }
 
   /** @internal */
