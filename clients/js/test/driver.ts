@@ -1,7 +1,6 @@
 // Joins the SDK to the line protocol of test/sdk: it does what the lines that it reads say, and
 // tells what the SDK tells.
 import { createInterface } from "node:readline";
-import { WebSocket } from "ws";
 import { MeshError, claim, connect, setState, watchPresence, type Claim, type Client, type From, type Gap, type Member, type Message, type Position, type PresenceWatch, type SubscribeOptions, type Subscription } from "../src/index.js";
 
 interface Order {
@@ -26,6 +25,9 @@ function stoppable(name: string): AbortSignal {
 const wasStopped = (e: unknown) => e instanceof DOMException && e.name === "AbortError";
 
 const fail = (name: string, e: unknown) => wasStopped(e) ? tell("cancelled", { name }) : tell("failed", { name, code: codeOf(e), unknown: e instanceof MeshError && e.unknown, message: String(e) });
+
+/** The class of ws, unless PUSHMESH_JS_WEBSOCKET says that the platform's own is to be looked at. */
+const WebSocket = process.env["PUSHMESH_JS_WEBSOCKET"] === "own" ? undefined : (await import("ws")).WebSocket;
 
 let client: Client;
 const subs = new Map<string, Subscription>();
