@@ -60,6 +60,10 @@ func TestPictures(t *testing.T) {
 	b.fill("seat")
 	b.Until("first", "one waits", `document.querySelector(".chair").textContent.includes("1 client in line")`)
 	b.picture(folder, "seat")
+
+	b.to("first", dev.Playground+"#topic")
+	b.fill("topic")
+	b.picture(folder, "topic")
 }
 
 // picture saves what a tab shows.

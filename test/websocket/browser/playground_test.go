@@ -550,7 +550,7 @@ func axe(t *testing.T) string {
 }
 
 // axe-core finds nothing in any demo, in light and dark and on a phone, and nothing is wider than
-// the screen.
+// the screen, or reaches out of its card.
 func (b *browser) isAccessible(t *testing.T, url string) {
 	b.T = t
 	source := axe(t)
@@ -571,10 +571,19 @@ func (b *browser) isAccessible(t *testing.T, url string) {
 			for _, f := range found {
 				t.Errorf("%s, %s: %s: %s: %.200v", name, demo, f.ID, f.Help, f.Nodes)
 			}
-			var widths [2]int
-			b.run("first", `[document.documentElement.scrollWidth, innerWidth]`, &widths)
-			if widths[0] > widths[1] {
-				t.Errorf("%s, %s: the page is %d wide, and the screen %d", name, demo, widths[0], widths[1])
+			// A phone makes a page that is too wide small, and innerWidth as wide as it.
+			var width int
+			b.run("first", `document.documentElement.scrollWidth`, &width)
+			if width > s.width {
+				t.Errorf("%s, %s: the page is %d wide, and the screen %d", name, demo, width, s.width)
+			}
+			var out []string
+			b.run("first", `[...document.querySelectorAll(".pane")].flatMap((p) => {
+				const card = p.getBoundingClientRect();
+				return [...p.querySelectorAll("*")].filter((e) => e.getClientRects().length > 0 && (e.getBoundingClientRect().right > card.right + 0.5 || e.getBoundingClientRect().left < card.left - 0.5)).map((e) => e.outerHTML.slice(0, 80));
+			})`, &out)
+			if len(out) > 0 {
+				t.Errorf("%s, %s: out of their cards reach %q", name, demo, out)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ type Dev struct {
 // Help of the command.
 func (Dev) Help() string {
 	return `Everything listens on loopback. Messages are kept in DIR/pushmesh.db and survive restarts. Ctrl-C stops the mesh.
-The playground is a page for a browser: a chat, ranked prices and a seat to claim, with the frames that go by.
+The playground is a page for a browser: a chat, ranked prices, a seat to claim and any topic, with the frames that go by.
 
   pushmesh dev
   pushmesh dev --data /tmp/mesh --ports-from 0

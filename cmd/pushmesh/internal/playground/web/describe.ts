@@ -1,4 +1,5 @@
 import { codeOf } from "../../../../../clients/js/src/error.js";
+import { isWild } from "../../../../../clients/js/src/position/filter.js";
 import { decode } from "../../../../../clients/js/src/wire/codec.js";
 import * as schema from "../../../../../clients/js/src/wire/schema.js";
 import { count, milliseconds } from "./dom.js";
@@ -78,7 +79,7 @@ export function describe(who: string, direction: "in" | "out", type: number, bod
     }
     case F.SUBSCRIBED: {
       const m = decode(schema.Subscribed, body);
-      const detail = m.epoch === 0 ? "a topic without history" : `head ${m.head}${m.missed > 0 ? `, ${count(m.missed, "message")} missed` : ""}`;
+      const detail = isWild(asked.topics.get(m.id) ?? "") ? `${count(m.positions.length, "topic")} with a history` : m.epoch === 0 ? "a topic without history" : `head ${m.head}${m.missed > 0 ? `, ${count(m.missed, "message")} missed` : ""}`;
       Object.assign(row, { topic: asked.topics.get(m.id) ?? "", seq: m.head, epoch: m.epoch, detail });
       answers(m.id);
       break;
@@ -111,7 +112,8 @@ export function describe(who: string, direction: "in" | "out", type: number, bod
     }
     case F.PROGRESS: {
       const m = decode(schema.Progress, body);
-      Object.assign(row, { topic: m.topic, seq: m.to, epoch: m.epoch, detail: `${m.from} to ${m.to} will not come: ${codeOf(m.code)}` });
+      const detail = codeOf(m.code) === "EPOCH_CHANGED" ? "a log begins" : `${m.from} to ${m.to} will not come: ${codeOf(m.code)}`;
+      Object.assign(row, { topic: m.topic, seq: m.to, epoch: m.epoch, detail });
       break;
     }
     case F.CLAIM: {

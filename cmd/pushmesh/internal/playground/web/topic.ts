@@ -171,7 +171,7 @@ class Pane {
   }
 
   private note(text: string, kind: string, command = ""): HTMLElement {
-    const item = h("li", { class: `note ${kind}` }, text, command && h("code", {}, command));
+    const item = h("li", { class: `note ${kind}` }, text, command && h("code", {}, ...command.split(" ").flatMap((word) => [h("span", {}, word), " "])));
     this.add(item);
     return item;
   }
