@@ -30,6 +30,7 @@ type Place struct {
 
 	// Guarded by the Subscriber's lock.
 	asking   bool      // a request is unanswered
+	last     *asking   // request
 	tied     bool      // the edge of the present connection tells of it
 	token    uint64    // 0: it waits
 	line     int       // position
@@ -254,7 +255,7 @@ func (c *Place) leave(ctx context.Context, over bool) error {
 }
 
 // giveUp leaves without waiting for it. Where there is no connection nothing is asked: the place
-// ends with the grace.
+// ends with the grace. A watch of the resource goes on.
 func (c *Place) giveUp() {
 	if _, over := c.abandon(); over {
 		return
@@ -265,6 +266,10 @@ func (c *Place) giveUp() {
 		c.r.ask(&asking{m: &wirev1.Claim{Resource: c.Resource(), Op: wirev1.Claim_OP_LEAVE}, done: func(_ time.Time, st *wirev1.ClaimState, _ *pushmesh.Error) {
 			if st.GetState() == wirev1.ClaimState_STATE_GRANTED {
 				c.r.ask(&asking{m: &wirev1.Claim{Resource: c.Resource(), Op: wirev1.Claim_OP_RELEASE, Token: st.GetToken()}, done: unheard})
+			}
+			if w := c.r.watches[c.Resource()]; w != nil && st != nil { // LEAVE has ended that, too
+				w.tied = false
+				w.pump()
 			}
 		}})
 	}
@@ -304,7 +309,8 @@ func (c *Place) pump(now time.Time) {
 		if c.token != 0 {
 			m = &wirev1.Claim{Resource: c.Resource(), Op: wirev1.Claim_OP_RENEW, Token: c.token, TtlMs: c.request.GetTtlMs()}
 		}
-		c.r.ask(&asking{m: m, done: func(sent time.Time, st *wirev1.ClaimState, err *pushmesh.Error) { c.answer(m.GetOp(), sent, st, err) }})
+		c.last = &asking{m: m, done: func(sent time.Time, st *wirev1.ClaimState, err *pushmesh.Error) { c.answer(m.GetOp(), sent, st, err) }}
+		c.r.ask(c.last)
 	case !c.deadline.IsZero() && c.deadline.Before(due):
 		due = c.deadline
 	}
@@ -435,6 +441,9 @@ func (c *Place) end(err error) {
 	c.deadline = time.Time{}
 	c.ended.Open()
 	c.answered.Open()
+	if c.last != nil {
+		c.last.dead = true
+	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -156,10 +156,13 @@ func (w *Watcher) answer(_ time.Time, _ *wirev1.ClaimState, err *pushmesh.Error)
 	case !err.Retryable():
 		w.end(err)
 	case !err.Unknown:
+		refusing := w.r.Link()
 		time.AfterFunc(w.pause.Next(err.RetryAfter), func() {
 			w.r.Lock()
 			defer w.r.Unlock()
-			w.pump()
+			if w.r.Link() == refusing { // another connection has asked at once
+				w.pump()
+			}
 		})
 	}
 }
