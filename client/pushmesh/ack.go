@@ -13,13 +13,13 @@ import (
 
 // settle ACKs a message that every subscription concerned has had, or Nacks it. l is the connection
 // that it came over.
-func (s *Subscriber) settle(t *topicState, d *Delivery, l *link.Conn, involved []holder, nack error) {
+func (s *Subscriber) settle(t *topicState, d *Delivery, l *link.Conn, involved []*cursor, nack error) {
 	var wanted bool
 	through, epoch := true, uint64(0)
-	for _, h := range involved {
-		if h.sub.request.GetAck() {
-			wanted, epoch = true, h.Epoch
-			through = through && h.Settled(d.Seq)
+	for _, c := range involved {
+		if c.sub.request.GetAck() {
+			wanted, epoch = true, c.Epoch
+			through = through && c.Settled(d.Seq)
 		}
 	}
 	switch {
@@ -27,13 +27,12 @@ func (s *Subscriber) settle(t *topicState, d *Delivery, l *link.Conn, involved [
 	case nack != nil:
 		s.nack(t, d, l, nack)
 	case len(d.subs) == 0:
-		t.plain.Epoch, t.plain.Sub = epoch, t.plainSub()
-		s.ack(&t.plain, d.Seq, through)
+		t.plain.Sub = t.plainSub()
+		s.ack(&t.plain, epoch, d.Seq, through)
 	default:
-		for _, h := range involved {
-			if h.sub.request.GetAck() {
-				h.acks.Epoch = h.Epoch
-				s.ack(&h.acks, d.Seq, h.Settled(d.Seq) && !h.sub.shared() && !h.sub.ranked())
+		for _, c := range involved {
+			if c.sub.request.GetAck() {
+				s.ack(&c.acks, c.Epoch, d.Seq, c.Settled(d.Seq) && !c.sub.shared() && !c.sub.ranked())
 			}
 		}
 	}
@@ -61,9 +60,15 @@ func (s *Subscriber) nack(t *topicState, d *Delivery, l *link.Conn, why error) {
 	s.mu.Lock()
 }
 
-// ack has seq of the run ACKed within AckDelay. through says that everything sent before it was
+// ack has seq of an epoch ACKed within AckDelay. through says that everything sent before it was
 // dealt with too.
-func (s *Subscriber) ack(r *acks.Run, seq uint64, through bool) {
+func (s *Subscriber) ack(r *acks.Run, epoch, seq uint64, through bool) {
+	if r.Epoch != epoch {
+		if r.Waits() {
+			s.flushAcks() // they are of the log before
+		}
+		r.Epoch = epoch
+	}
 	if !s.acks.Add(r, seq, through) {
 		return
 	}

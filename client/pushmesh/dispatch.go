@@ -83,18 +83,19 @@ func (s *Subscriber) dispatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.queue.len() > 0 && !s.closing {
-		it := s.queue.pop()
+		number, it := s.queue.pop()
 		if s.queue.len() == s.cfg.ReceiveWindow/2 {
 			s.changed.Broadcast()
 		}
-		s.deal(it)
+		s.deal(number, it)
 	}
 	s.dispatching = false
 	s.changed.Broadcast()
 }
 
-// deal hands one item over. Called with s.mu held, which it lets go around handlers.
-func (s *Subscriber) deal(it item) {
+// deal hands one item over, whose number in the queue that is. Called with s.mu held, which it lets
+// go around handlers.
+func (s *Subscriber) deal(number uint64, it item) {
 	defer func() {
 		if len(s.gaps) > 0 {
 			s.unlock()
@@ -102,18 +103,18 @@ func (s *Subscriber) deal(it item) {
 		}
 	}()
 	if it.progress != nil {
-		s.progress(it.progress)
+		s.progress(it.progress, number)
 		return
 	}
 	d := it.d
 	t := s.topic(d.Topic)
 	s.handling = d.Seq > 0
-	s.involved = t.involved(s.involved[:0], d)
+	s.involved = t.involved(s.involved[:0], d, number)
 	var f *flight
 	var nack error
 	kept := false
-	for _, h := range s.involved {
-		if !h.sub.ending() && s.hand(t, h, it, &f, &nack) {
+	for _, c := range s.involved {
+		if !c.sub.ending() && s.hand(t, c, it, &f, &nack) {
 			kept = true
 		}
 	}
@@ -128,7 +129,7 @@ func (s *Subscriber) deal(it item) {
 		}
 		s.landed(f) // this is done with it
 	case !kept:
-		s.involved = slices.DeleteFunc(s.involved, holder.renewed)
+		s.involved = slices.DeleteFunc(s.involved, renewed)
 		s.settle(t, d, it.link, s.involved, nack)
 	}
 	s.resume()
@@ -137,13 +138,13 @@ func (s *Subscriber) deal(it item) {
 // hand gives a message to one subscription's handler, unless it has had it, or has it. It reports
 // whether somebody else settles the message. nack is told of a handler's error, and f is made where
 // the outcome stays open.
-func (s *Subscriber) hand(t *topicState, h holder, it item, f **flight, nack *error) (kept bool) {
-	d, sub := it.d, h.sub
-	if d.Seq > 0 && !sub.shared() && h.Done.Has(d.Seq) {
+func (s *Subscriber) hand(t *topicState, c *cursor, it item, f **flight, nack *error) (kept bool) {
+	d, sub := it.d, c.sub
+	if d.Seq > 0 && !sub.shared() && c.Done.Has(d.Seq) {
 		s.stats.Repeated++
 		return false
 	}
-	if had := h.held[d.Seq]; had != nil && had.of(h.cursor) {
+	if had := c.held[d.Seq]; had != nil {
 		s.stats.Repeated++
 		had.link, had.d.subs = it.link, d.subs
 		return true
@@ -161,11 +162,11 @@ func (s *Subscriber) hand(t *topicState, h holder, it item, f **flight, nack *er
 				s.held++
 			}
 			r.f = *f
-			s.hold(*f, h)
+			s.hold(*f, c)
 		}
 	}
-	r.take(d, h)
-	d.Epoch, d.Filter = h.Epoch, sub.Filter()
+	r.take(d, c)
+	d.Epoch, d.Filter = c.Epoch, sub.Filter()
 	if sub.crew != nil {
 		s.post(sub, r, it.size)
 		return r.f != nil
@@ -184,7 +185,7 @@ func (s *Subscriber) hand(t *topicState, h holder, it item, f **flight, nack *er
 		return true
 	}
 	r.d = nil
-	s.judge(t, h, d.Seq, r.outcome(err), nack)
+	s.judge(t, c, d.Seq, r.outcome(err), nack)
 	return false
 }
 
@@ -250,9 +251,10 @@ type item struct {
 
 // queue is a first-in first-out of items. Guarded by Subscriber.mu.
 type queue struct {
-	items []item
-	head  int
-	bytes int
+	items  []item
+	head   int
+	bytes  int
+	pushed uint64 // ever: the number of the next one
 }
 
 func (q *queue) len() int { return len(q.items) - q.head }
@@ -260,10 +262,13 @@ func (q *queue) len() int { return len(q.items) - q.head }
 func (q *queue) push(it item) {
 	q.items = append(q.items, it)
 	q.bytes += it.size
+	q.pushed++
 }
 
-func (q *queue) pop() item {
-	it := q.items[q.head]
+// pop takes the first one, and says which number it has.
+func (q *queue) pop() (number uint64, it item) {
+	number = q.pushed - uint64(q.len())
+	it = q.items[q.head]
 	q.items[q.head] = item{}
 	q.head++
 	q.bytes -= it.size
@@ -277,7 +282,7 @@ func (q *queue) pop() item {
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
 	}
-	return it
+	return number, it
 }
 
 // dropDurable takes out what the next connection will send again. Ephemeral messages would be lost:

@@ -15,15 +15,6 @@ var ErrSettled = errors.New("pushmesh: the message is settled already")
 // errAsked is the reason of Delivery.Nack.
 var errAsked = errors.New("asked for again")
 
-// holder is a cursor that a message was handed over for, and the epoch under which it was.
-type holder struct {
-	*cursor
-	epoch uint64
-}
-
-// renewed reports whether the message is of a log that is gone meanwhile.
-func (h holder) renewed() bool { return h.epoch != 0 && h.Epoch != h.epoch }
-
 // flight is a durable message whose outcome stays open after it was dealt with: a handler has it on
 // a goroutine of its own, or the application ACKs it. Its cursors owe it, so that a resume asks for
 // it again; the copy that then comes is not handed over. Guarded by Subscriber.mu.
@@ -31,14 +22,9 @@ type flight struct {
 	t       *topicState
 	d       *Delivery
 	link    *link.Conn // that the last copy came over
-	holders []holder
+	holders []*cursor
 	open    int // answers that are owed
 	nack    error
-}
-
-// of reports whether the flight is of a cursor's present log.
-func (f *flight) of(c *cursor) bool {
-	return slices.ContainsFunc(f.holders, func(h holder) bool { return h.cursor == c && !h.renewed() })
 }
 
 // reply is what a Delivery settles. That of handlers that run one at a time is the Subscriber's,
@@ -46,7 +32,7 @@ func (f *flight) of(c *cursor) bool {
 type reply struct {
 	s      *Subscriber
 	d      *Delivery // whose reply it is; nil: of none any more
-	h      holder
+	c      *cursor
 	f      *flight // nil: what the handler returns, or was said before, counts when it returns
 	manual bool
 	done   bool
@@ -79,7 +65,7 @@ func (d *Delivery) settle(nack error) error {
 		return ErrSettled
 	case s.closing && s.link == nil:
 		return s.endError()
-	case !r.h.sub.request.GetAck():
+	case !r.c.sub.request.GetAck():
 		return &Error{Code: CodeUnsupported, Message: "the subscription has no WithAck: there is nothing to ACK"}
 	}
 	r.done, r.nack = true, nack
@@ -91,22 +77,22 @@ func (d *Delivery) settle(nack error) error {
 
 // hold keeps a message's outcome open for one of its cursors. Called with s.mu held, as are the
 // next ones.
-func (s *Subscriber) hold(f *flight, h holder) {
+func (s *Subscriber) hold(f *flight, c *cursor) {
 	f.open++
-	if h.held == nil {
-		h.held = map[uint64]*flight{}
+	if c.held == nil {
+		c.held = map[uint64]*flight{}
 	}
-	h.held[f.d.Seq] = f
-	if !h.sub.shared() {
-		s.owe(f.t, h, f.d.Seq)
+	c.held[f.d.Seq] = f
+	if !c.sub.shared() {
+		s.owe(f.t, c, f.d.Seq)
 	}
 }
 
 // owe notes that a message was handed over and is not done: a resume must not skip it.
-func (s *Subscriber) owe(t *topicState, h holder, seq uint64) {
-	if given, some := h.Failed(seq); some {
+func (s *Subscriber) owe(t *topicState, c *cursor, seq uint64) {
+	if given, some := c.Failed(seq); some {
 		s.gap(Gap{
-			Filter: h.sub.Filter(), Topic: t.name, Epoch: h.Epoch, From: given.Lo, To: given.Hi,
+			Filter: c.sub.Filter(), Topic: t.name, Epoch: c.Epoch, From: given.Lo, To: given.Hi,
 			Missed: given.Hi - given.Lo + 1, Code: CodeAttemptsExhausted,
 		})
 	}
@@ -114,11 +100,9 @@ func (s *Subscriber) owe(t *topicState, h holder, seq uint64) {
 
 // replied takes the outcome of a message that was held, and settles it with the last.
 func (s *Subscriber) replied(r *reply) {
-	f, h := r.f, r.h
-	if h.held[f.d.Seq] == f {
-		delete(h.held, f.d.Seq)
-	}
-	s.judge(f.t, h, f.d.Seq, r.nack, &f.nack)
+	f, c := r.f, r.c
+	delete(c.held, f.d.Seq)
+	s.judge(f.t, c, f.d.Seq, r.nack, &f.nack)
 	s.landed(f)
 }
 
@@ -129,7 +113,7 @@ func (s *Subscriber) landed(f *flight) {
 	}
 	s.held--
 	if f.link == s.link { // what came over another connection comes again
-		f.holders = slices.DeleteFunc(f.holders, holder.renewed)
+		f.holders = slices.DeleteFunc(f.holders, renewed)
 		s.settle(f.t, f.d, f.link, f.holders, f.nack)
 	}
 	if s.draining {
@@ -137,20 +121,23 @@ func (s *Subscriber) landed(f *flight) {
 	}
 }
 
+// renewed reports whether a log that a message was of is gone meanwhile.
+func renewed(c *cursor) bool { return c.gone }
+
 // judge notes what came of handing a message over to a cursor's handler.
-func (s *Subscriber) judge(t *topicState, h holder, seq uint64, err error, nack *error) {
-	if seq == 0 || h.renewed() {
+func (s *Subscriber) judge(t *topicState, c *cursor, seq uint64, err error, nack *error) {
+	if seq == 0 || c.gone {
 		return
 	}
-	acked := h.sub.request.GetAck()
+	acked := c.sub.request.GetAck()
 	switch {
-	case h.sub.shared():
+	case c.sub.shared():
 	case err == nil || !acked:
-		h.Succeeded(seq)
-		h.sub.advanced(h.cursor)
+		c.Succeeded(seq)
+		c.sub.advanced(c)
 		return
 	default:
-		s.owe(t, h, seq)
+		s.owe(t, c, seq)
 	}
 	if acked && err != nil {
 		*nack = err
@@ -158,8 +145,8 @@ func (s *Subscriber) judge(t *topicState, h holder, seq uint64, err error, nack 
 }
 
 // take has a message that is handed over have a reply.
-func (r *reply) take(d *Delivery, h holder) {
-	r.d, r.h, r.done, r.nack = d, h, false, nil
+func (r *reply) take(d *Delivery, c *cursor) {
+	r.d, r.c, r.done, r.nack = d, c, false, nil
 	d.reply = r
 }
 

@@ -41,7 +41,7 @@ func TestQueueAgainstASlice(t *testing.T) {
 				}
 			case 3, 4:
 				for range min(n, len(model)) {
-					if got := q.pop(); got != model[0] {
+					if _, got := q.pop(); got != model[0] {
 						t.Fatalf("popped %+v, want %+v", got, model[0])
 					}
 					model = model[1:]

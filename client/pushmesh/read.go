@@ -89,7 +89,7 @@ func (s *Subscriber) take(it item) error {
 		return nil
 	}
 	s.dispatching = true
-	s.deal(it)
+	s.deal(0, it)
 	s.dispatching = false
 	return nil
 }

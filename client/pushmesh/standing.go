@@ -47,6 +47,12 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		if c != nil && why == CodeUnsupported && sub.wantsLog() {
 			sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Code: why})
 		}
+		if c != nil && sub.shared() && epoch != 0 {
+			if c.Epoch != 0 && c.Epoch != epoch {
+				c = sub.startOver(t, c, epoch, Gap{Topic: topic, Code: CodeEpochChanged})
+			}
+			c.Epoch = epoch
+		}
 		return
 	}
 	if epoch == 0 && resumed && c.Epoch == 0 && c.High == 0 {
@@ -60,12 +66,12 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 	}
 	switch {
 	case epoch != 0 && c.Epoch != 0 && c.Epoch != epoch:
-		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: CodeEpochChanged})
+		sub.startOver(t, c, epoch, Gap{Topic: topic, Missed: missed, Code: CodeEpochChanged})
 		return
 	case lost && c.High > head:
 		// The log has not come as far as the position: what it has, and will have, under these
 		// numbers is not what was had.
-		sub.startOver(c, epoch, Gap{Topic: topic, Missed: missed, Code: why})
+		sub.startOver(t, c, epoch, Gap{Topic: topic, Missed: missed, Code: why})
 		return
 	}
 	c.Epoch = epoch
@@ -179,12 +185,15 @@ func (sub *Subscription) wantsLog() bool {
 	return sub.request.GetAck() && !sub.shared()
 }
 
-// startOver gives up what was known of a topic, whose positions are void.
-func (sub *Subscription) startOver(c *cursor, epoch uint64, why Gap) {
+// startOver gives up what was known of a topic, whose positions are void. What is queued is of the
+// log before.
+func (sub *Subscription) startOver(t *topicState, c *cursor, epoch uint64, why Gap) *cursor {
+	c = t.renew(c, sub.s.queue.pushed)
 	c.Restart(epoch, 0)
 	c.Void = true
 	why.Filter, why.Epoch = sub.Filter(), epoch
 	sub.s.gap(why)
+	return c
 }
 
 // standAgain notes what a ranked subscription without a session has missed: it goes on with what is

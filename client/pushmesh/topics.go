@@ -22,7 +22,9 @@ type topicState struct {
 	plain   acks.Run // ACKs of messages that named no subscription
 }
 
-// cursor is how far one subscription has come in one topic. Guarded by Subscriber.mu.
+// cursor is how far one subscription has come in one log of a topic. A log that begins anew has
+// another cursor: what was handed over before ends where it began, and counts for nothing there.
+// Guarded by Subscriber.mu.
 type cursor struct {
 	position.Cursor
 	sub  *Subscription
@@ -33,6 +35,24 @@ type cursor struct {
 	// was not reached yet.
 	head   uint64
 	behind bool
+	// gone says that the log is: another one took its place.
+	gone bool
+	// before is of the log whose place this one took, for what was queued before number since; nil:
+	// nothing is any more.
+	before *cursor
+	since  uint64
+}
+
+// at is the cursor of the log that the item of a number in the queue is of.
+func (c *cursor) at(number uint64) *cursor {
+	for c.before != nil {
+		if number >= c.since {
+			c.before = nil
+			break
+		}
+		c = c.before
+	}
+	return c
 }
 
 func (t *topicState) cursor(sub *Subscription) *cursor {
@@ -90,10 +110,23 @@ func (t *topicState) ephemeral() bool {
 	return true
 }
 
-func (t *topicState) add(sub *Subscription) {
-	t.cursors = append(t.cursors, &cursor{
+func (t *topicState) add(sub *Subscription) { t.cursors = append(t.cursors, t.newCursor(sub)) }
+
+func (t *topicState) newCursor(sub *Subscription) *cursor {
+	return &cursor{
 		Cursor: position.NewCursor(sub.ranked()), sub: sub, acks: acks.Run{Topic: t.name, Sub: sub.request.GetId()},
-	})
+	}
+}
+
+// renew has a cursor of another log take the place of c. What was queued before number since is of
+// the log before.
+func (t *topicState) renew(c *cursor, since uint64) *cursor {
+	n := t.newCursor(c.sub)
+	n.before, n.since = c, since
+	c.gone = true
+	c.sub.behindBy(c, false)
+	t.cursors[slices.Index(t.cursors, c)] = n
+	return n
 }
 
 // forget takes a subscription out of everything.
@@ -112,12 +145,12 @@ func (s *Subscriber) forget(sub *Subscription) {
 	}
 }
 
-// involved appends the cursors that a message is for.
-func (t *topicState) involved(out []holder, d *Delivery) []holder {
+// involved appends the cursors that a message is for, whose number in the queue that is.
+func (t *topicState) involved(out []*cursor, d *Delivery, number uint64) []*cursor {
 	plain := t.anyPlain()
 	for _, c := range t.cursors {
-		if t.wants(c, d, plain) {
-			out = append(out, holder{c, c.Epoch})
+		if c = c.at(number); t.wants(c, d, plain) {
+			out = append(out, c)
 		}
 	}
 	return out
@@ -158,10 +191,11 @@ func (t *topicState) plainSub() uint32 {
 }
 
 // progress has the cursors concerned take note of seqs that will not come.
-func (s *Subscriber) progress(p *wirev1.Progress) {
+func (s *Subscriber) progress(p *wirev1.Progress, number uint64) {
 	t := s.topic(p.GetTopic())
 	plain := t.anyPlain()
 	for _, c := range t.cursors {
+		c = c.at(number)
 		// What doesn't come to the plain subscriptions may come to others.
 		if named := len(p.GetSubs()) > 0; named && !slices.Contains(p.GetSubs(), c.sub.request.GetId()) || !named && plain && !c.sub.plain {
 			continue
@@ -169,7 +203,13 @@ func (s *Subscriber) progress(p *wirev1.Progress) {
 		if e := p.GetEpoch(); e != 0 && e < c.Epoch {
 			continue // late word of a log that is gone
 		}
-		restarted := c.Progress(p)
+		restarted := !c.gone && (c.Renewed(p) || len(c.held) > 0 && c.Epoch == 0 && p.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED)
+		if restarted {
+			c = t.renew(c, number)
+			c.Restart(p.GetEpoch(), 0)
+		} else {
+			c.Progress(p)
+		}
 		if restarted || position.Lost(p.GetCode()) {
 			s.gap(Gap{
 				Filter: c.sub.Filter(), Topic: p.GetTopic(), Epoch: c.Epoch, From: p.GetFrom(), To: p.GetTo(),

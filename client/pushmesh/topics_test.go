@@ -59,7 +59,7 @@ func TestWhoseAMessageIs(t *testing.T) {
 			c.High = x.high
 		}
 		var got []uint32
-		for _, c := range ts.involved(nil, &Delivery{Topic: "room/a", Seq: x.seq, subs: x.names}) {
+		for _, c := range ts.involved(nil, &Delivery{Topic: "room/a", Seq: x.seq, subs: x.names}, 0) {
 			got = append(got, c.sub.request.GetId())
 		}
 		slices.Sort(got)
@@ -118,7 +118,7 @@ func TestWhomProgressConcerns(t *testing.T) {
 			reqs = append(reqs, proto.CloneOf(r))
 		}
 		ts := subsOf(s, reqs...)
-		s.progress(&wirev1.Progress{Topic: "room/a", From: 1, To: 5, Code: wirev1.Code_CODE_RETENTION, Subs: x.names})
+		s.progress(&wirev1.Progress{Topic: "room/a", From: 1, To: 5, Code: wirev1.Code_CODE_RETENTION, Subs: x.names}, 0)
 		var moved []uint32
 		for _, c := range ts.cursors {
 			if c.High == 5 {

@@ -25,6 +25,9 @@ type Run struct {
 	pending bool
 }
 
+// Waits reports whether something of the run is to be sent.
+func (r *Run) Waits() bool { return r.pending }
+
 // Full reports whether the run is to be sent at once.
 func (r *Run) Full() bool { return len(r.singles) >= MaxSingles }
 

@@ -88,21 +88,29 @@ func (c *Cursor) Failed(seq uint64) (given Span, some bool) {
 	return given, true
 }
 
+// Renewed reports whether p is of a log that took the place of the one that the cursor is of.
+func (c *Cursor) Renewed(p *wirev1.Progress) bool {
+	switch e := p.GetEpoch(); {
+	case e <= c.Epoch: // greater is newer
+		return false
+	case c.Epoch == 0: // named for the first time: it may be of what was had before
+		return !c.Fresh() && p.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED
+	}
+	return true
+}
+
 // Progress notes that from..to will not come. In a new epoch it restarts; the return value says
 // whether it did.
 func (c *Cursor) Progress(p *wirev1.Progress) (restarted bool) {
 	switch e := p.GetEpoch(); {
-	case e == 0 || e == c.Epoch:
-	case e < c.Epoch: // greater is newer: late word of a log that is gone
-		return false
-	case c.Epoch == 0 && c.Fresh():
-		c.Epoch = e // named for the first time, and nothing was had before
-	case c.Epoch != 0 || p.GetCode() == wirev1.Code_CODE_EPOCH_CHANGED:
+	case c.Renewed(p):
 		// Whether from..to are of the old log or the new one makes no difference: resuming too
 		// early costs a repetition that is dropped, too late would lose messages.
 		c.Restart(e, 0)
 		return true
-	default:
+	case e != 0 && e < c.Epoch: // late word of a log that is gone
+		return false
+	case e != 0:
 		c.Epoch = e
 	}
 	if to := p.GetTo(); to > 0 {
