@@ -7,57 +7,57 @@ import (
 
 	"github.com/pushmesh/pushmesh/client/internal/acks"
 	"github.com/pushmesh/pushmesh/client/internal/ext"
-	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// settle ACKs a message that every subscription concerned has had, or Nacks it. l is the connection
-// that it came over.
-func (s *Subscriber) settle(t *topicState, d *Delivery, l *link.Conn, involved []*cursor, nack error) {
+// settle ACKs a message that every subscription concerned has had, or Nacks it where one of them
+// refused it: then those that did not have it ACKed when it comes again. named says that its copy
+// named its subscriptions.
+func (s *Subscriber) settle(t *topicState, seq uint64, named bool, holders []holder) {
 	var wanted bool
+	var nack error
 	through, epoch := true, uint64(0)
-	for _, c := range involved {
-		if c.sub.request.GetAck() {
-			wanted, epoch = true, c.Epoch
-			through = through && c.Settled(d.Seq)
+	for i := range holders {
+		if h := &holders[i]; h.counts(s.link) {
+			wanted, epoch = true, h.Epoch
+			through = through && h.Settled(seq)
+			if nack == nil {
+				nack = h.nack
+			}
 		}
 	}
 	switch {
 	case !wanted:
-	case nack != nil:
-		s.nack(t, d, l, nack)
-	case len(d.subs) == 0:
+	case nack != nil && !named:
+		s.nack(t, t.plainSub(), seq, nack)
+	case !named:
 		t.plain.Sub = t.plainSub()
-		s.ack(&t.plain, epoch, d.Seq, through)
+		s.ack(&t.plain, epoch, seq, through)
 	default:
-		for _, c := range involved {
-			if c.sub.request.GetAck() {
-				s.ack(&c.acks, c.Epoch, d.Seq, c.Settled(d.Seq) && !c.sub.shared() && !c.sub.ranked())
+		for i := range holders {
+			switch h := &holders[i]; {
+			case !h.counts(s.link):
+			case h.nack != nil:
+				s.nack(t, h.sub.request.GetId(), seq, h.nack)
+			case nack == nil:
+				s.ack(&h.acks, h.Epoch, seq, h.Settled(seq) && !h.sub.shared() && !h.sub.ranked())
 			}
 		}
 	}
 }
 
-// nack asks for a message again. The ACKs before it go first. What came over another connection
-// comes again anyway.
-func (s *Subscriber) nack(t *topicState, d *Delivery, l *link.Conn, why error) {
-	if l == nil || l != s.link {
-		return
-	}
+// nack asks for a message again. The ACKs before it go first.
+func (s *Subscriber) nack(t *topicState, sub uint32, seq uint64, why error) {
 	s.flushAcks()
-	n := &wirev1.Nack{Topic: t.name, Seq: d.Seq, Reason: truncate(strings.ToValidUTF8(why.Error(), "\uFFFD"), 256)}
-	if n.Sub = t.plainSub(); len(d.subs) > 0 {
-		n.Sub = d.subs[0]
-	}
+	n := &wirev1.Nack{Topic: t.name, Sub: sub, Seq: seq, Reason: truncate(strings.ToValidUTF8(why.Error(), "\uFFFD"), 256)}
 	var after *nackError
 	if errors.As(why, &after) {
 		n.DelayMs = ext.Milliseconds(after.after)
 	}
 	s.stats.Nacked++
-	s.mu.Unlock()
-	// a failed write closes the connection; the reader reports it
-	_ = l.Send(wirev1.FrameType_FRAME_TYPE_NACK, n)
-	s.mu.Lock()
+	// too short to be refused
+	_ = s.link.Put(wirev1.FrameType_FRAME_TYPE_NACK, n)
+	s.flushIn(0)
 }
 
 // ack has seq of an epoch ACKed within AckDelay. through says that everything sent before it was

@@ -170,7 +170,7 @@ func (s *Subscriber) connected(l *link.Conn) {
 // handled reports whether a handler has a durable message that a resume of the subscription would
 // ask for.
 func (s *Subscriber) handled(sub *Subscription) bool {
-	return s.handling && sub.active && slices.ContainsFunc(s.involved, func(c *cursor) bool { return c.sub == sub })
+	return s.handling && sub.active && slices.ContainsFunc(s.involved, func(h holder) bool { return h.sub == sub })
 }
 
 // resume asks again for what waited for the handler. Called with s.mu held, which it lets go to

@@ -32,12 +32,16 @@ func (s *Subscriber) crowdedCrew(w *crewOf) bool {
 // post leaves a message with a subscription's crew. Where too much waits there it waits for room,
 // and with it all that comes behind. Called with s.mu held, which it may let go, as are the next
 // ones.
-func (s *Subscriber) post(sub *Subscription, r *reply, size int) {
-	w, d := sub.crew, r.d
+func (s *Subscriber) post(x *handing, r *reply) {
+	sub, d := r.c.sub, r.d
+	w := sub.crew
 	for s.crowdedCrew(w) && !s.closing && !sub.ending() {
 		s.changed.Wait()
 	}
-	w.Put(d.Topic, posted{r, d}, size)
+	if s.closing || sub.ending() {
+		return // nobody takes it
+	}
+	w.Put(d.Topic, posted{r, d}, x.size)
 	if w.Working < w.Most {
 		w.Working++
 		s.working++
@@ -185,15 +189,7 @@ func (sub *Subscription) yield(p *postOf, it posted, yield func(*Delivery, error
 // disband forgets what waits: the subscription has ended. What is not ACKed comes again to whoever
 // goes on there. Called with s.mu held.
 func (s *Subscriber) disband(w *crewOf) {
-	w.Clear(func(it posted) {
-		f := it.r.f
-		if it.r.done = true; f == nil {
-			return
-		}
-		if f.open--; f.open == 0 {
-			s.held--
-		}
-	})
+	w.Clear(func(posted) {}) // forget disowns what is held
 	s.changed.Broadcast()
 }
 

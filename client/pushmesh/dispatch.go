@@ -107,15 +107,21 @@ func (s *Subscriber) deal(number uint64, it item) {
 		return
 	}
 	d := it.d
-	t := s.topic(d.Topic)
+	x := handing{item: it, t: s.topic(d.Topic)}
 	s.handling = d.Seq > 0
-	s.involved = t.involved(s.involved[:0], d, number)
-	var f *flight
-	var nack error
-	kept := false
-	for _, c := range s.involved {
-		if !c.sub.ending() && s.hand(t, c, it, &f, &nack) {
-			kept = true
+	s.involved = x.t.involved(s.involved[:0], d, number, it.link)
+	byHand := -1 // who ACKs as it likes is last, so that nobody else is waited for then
+	for i := range s.involved {
+		if s.involved[i].sub.byHand() {
+			byHand = i
+			continue
+		}
+		s.hand(&x, i)
+	}
+	for i := 0; i <= byHand; i++ {
+		if s.involved[i].sub.byHand() {
+			x.last = i == byHand
+			s.hand(&x, i)
 		}
 	}
 	if !s.handling {
@@ -123,53 +129,64 @@ func (s *Subscriber) deal(number uint64, it item) {
 	}
 	s.handling = false
 	switch {
-	case f != nil:
-		if nack != nil {
-			f.nack = nack
-		}
-		s.landed(f) // this is done with it
-	case !kept:
-		s.involved = slices.DeleteFunc(s.involved, renewed)
-		s.settle(t, d, it.link, s.involved, nack)
+	case x.f == nil:
+		s.settle(x.t, d.Seq, len(d.subs) > 0, s.involved)
+	case !x.left:
+		s.landed(x.f)
 	}
 	s.resume()
 }
 
-// hand gives a message to one subscription's handler, unless it has had it, or has it. It reports
-// whether somebody else settles the message. nack is told of a handler's error, and f is made where
-// the outcome stays open.
-func (s *Subscriber) hand(t *topicState, c *cursor, it item, f **flight, nack *error) (kept bool) {
-	d, sub := it.d, c.sub
-	if d.Seq > 0 && !sub.shared() && c.Done.Has(d.Seq) {
+// handing is a message that is dealt with.
+type handing struct {
+	item
+	t    *topicState
+	f    *flight // its outcome stays open; nil: it is known once it is dealt with
+	last bool    // the next handler is the last one
+	left bool    // f waits for handlers alone
+}
+
+// hand gives a message to one subscription's handler, unless it has had it, or has it.
+func (s *Subscriber) hand(x *handing, i int) {
+	d, c := x.d, s.involved[i].cursor
+	sub := c.sub
+	switch {
+	case sub.ending():
+		return
+	case d.Seq > 0 && sub.shared() && x.link != s.link:
+		return // the mesh has given it to another member
+	case d.Seq > 0 && !sub.shared() && c.Done.Has(d.Seq):
 		s.stats.Repeated++
-		return false
+		return
+	case c.held[d.Seq] != nil:
+		s.stats.Repeated++
+		s.fly(x, c.held[d.Seq].flight())
+		return
 	}
-	if had := c.held[d.Seq]; had != nil {
-		s.stats.Repeated++
-		had.link, had.d.subs = it.link, d.subs
-		return true
+	if len(s.involved) > 1 && !s.cfg.Inline {
+		one := *d // which may be kept: each has its Filter, and its reply
+		d = &one
 	}
 	r := &s.reply
 	if sub.crew != nil || sub.manual {
-		if len(s.involved) > 1 {
-			one := *d // each has its Filter, and its reply
-			d = &one
-		}
 		r = &reply{s: s, manual: sub.manual}
 		if d.Seq > 0 {
-			if *f == nil {
-				*f = &flight{t: t, d: d, link: it.link, holders: slices.Clone(s.involved), open: 1}
-				s.held++
-			}
-			r.f = *f
-			s.hold(*f, c)
+			s.fly(x, nil)
+			r.f = x.f
 		}
 	}
 	r.take(d, c)
 	d.Epoch, d.Filter = c.Epoch, sub.Filter()
+	if r.f != nil {
+		s.hold(r)
+	}
 	if sub.crew != nil {
-		s.post(sub, r, it.size)
-		return r.f != nil
+		s.post(x, r)
+		return
+	}
+	if x.last && x.f != nil {
+		x.left = true
+		x.f.open-- // an ACK of the handler's leaves at once
 	}
 	s.running++
 	s.mu.Unlock()
@@ -182,11 +199,13 @@ func (s *Subscriber) hand(t *topicState, c *cursor, it item, f **flight, nack *e
 			r.done, r.nack = true, err
 			s.replied(r)
 		}
-		return true
+		return
 	}
 	r.d = nil
-	s.judge(t, c, d.Seq, r.outcome(err), nack)
-	return false
+	nack := s.judge(x.t, c, d.Seq, r.outcome(err))
+	if s.involved[i].nack = nack; x.f != nil {
+		x.f.of(c).nack = nack
+	}
 }
 
 // call calls a subscription's handler. Called without s.mu.

@@ -2,7 +2,6 @@ package pushmesh
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/pushmesh/pushmesh/client/internal/link"
@@ -15,16 +14,42 @@ var ErrSettled = errors.New("pushmesh: the message is settled already")
 // errAsked is the reason of Delivery.Nack.
 var errAsked = errors.New("asked for again")
 
+// holder is a cursor that a message is for.
+type holder struct {
+	*cursor
+	link *link.Conn // that its last copy came over
+	nack error      // of its handler, last; nil: it refused nothing
+}
+
+// counts reports whether the edge of a connection waits for word of the message. What came over
+// another one comes again, and of a log that is gone, or of a subscription that has ended, nobody
+// wants to know.
+func (h *holder) counts(l *link.Conn) bool {
+	return h.link == l && !h.gone && !h.sub.ending() && h.sub.request.GetAck()
+}
+
 // flight is a durable message whose outcome stays open after it was dealt with: a handler has it on
 // a goroutine of its own, or the application ACKs it. Its cursors owe it, so that a resume asks for
-// it again; the copy that then comes is not handed over. Guarded by Subscriber.mu.
+// it again; the copy that then comes is not handed over to who has it, and all that is open of it
+// is settled together. Guarded by Subscriber.mu.
 type flight struct {
 	t       *topicState
-	d       *Delivery
+	seq     uint64
+	holders []holder
+	open    int        // answers that are owed
 	link    *link.Conn // that the last copy came over
-	holders []*cursor
-	open    int // answers that are owed
-	nack    error
+	named   bool       // which named subscriptions, or one before it over that connection
+	into    *flight    // that it has become part of; nil: none
+}
+
+// of is a cursor's part of it; nil: it is not for that.
+func (f *flight) of(c *cursor) *holder {
+	for i := range f.holders {
+		if f.holders[i].cursor == c {
+			return &f.holders[i]
+		}
+	}
+	return nil
 }
 
 // reply is what a Delivery settles. That of handlers that run one at a time is the Subscriber's,
@@ -36,13 +61,23 @@ type reply struct {
 	f      *flight // nil: what the handler returns, or was said before, counts when it returns
 	manual bool
 	done   bool
+	over   bool // nobody waits for it any more
 	nack   error
 }
 
+// flight is what it is an answer of.
+func (r *reply) flight() *flight {
+	for r.f.into != nil {
+		r.f = r.f.into
+	}
+	return r.f
+}
+
 // Ack settles the message as a handler does that returns nil. With WithManualAck that is when it is
-// ACKed, from whichever goroutine and whenever that is; otherwise it is once the handler has
-// returned, whatever it returns. ErrSettled: it was settled before. A subscription without WithAck
-// has nothing to ACK (UNSUPPORTED), and ephemeral messages need none.
+// ACKed, from whichever goroutine and whenever that is, while its handler runs or later; otherwise
+// it is once the handler has returned, whatever it returns. ErrSettled: it was settled before.
+// ErrClosed: its subscription, or the Subscriber, has ended. A subscription without WithAck has
+// nothing to ACK (UNSUPPORTED), and ephemeral messages need none.
 func (d *Delivery) Ack() error { return d.settle(nil) }
 
 // Nack settles the message as a handler does that returns an error: it comes again, in after at the
@@ -61,10 +96,12 @@ func (d *Delivery) settle(nack error) error {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
-	case r.d != d || r.done:
+	case r.f == nil && r.d != d:
 		return ErrSettled
-	case s.closing && s.link == nil:
+	case r.over, !r.done && (r.c.sub.ending() || s.closing && s.link == nil):
 		return s.endError()
+	case r.done:
+		return ErrSettled
 	case !r.c.sub.request.GetAck():
 		return &Error{Code: CodeUnsupported, Message: "the subscription has no WithAck: there is nothing to ACK"}
 	}
@@ -75,16 +112,55 @@ func (d *Delivery) settle(nack error) error {
 	return nil
 }
 
-// hold keeps a message's outcome open for one of its cursors. Called with s.mu held, as are the
-// next ones.
-func (s *Subscriber) hold(f *flight, c *cursor) {
+// What follows is called with s.mu held.
+
+// fly keeps the outcome of a message that is dealt with open. What f is open of it already, it is
+// one with from then on; nil: nothing is.
+func (s *Subscriber) fly(x *handing, f *flight) {
+	switch {
+	case x.f == nil:
+		if f == nil {
+			f = &flight{t: x.t, seq: x.d.Seq, link: x.link}
+			s.held++
+		}
+		f.named = f.named && f.link == x.link || len(x.d.subs) > 0
+		f.link = x.link
+		f.open++ // until x is dealt with
+		x.f = f
+		f.hold(s.involved)
+	case f != nil && f != x.f:
+		f.into = x.f
+		x.f.open += f.open
+		s.held--
+		for _, h := range f.holders {
+			if x.f.of(h.cursor) == nil {
+				x.f.holders = append(x.f.holders, h)
+			}
+		}
+	}
+}
+
+// hold has a flight be for these cursors, too, as the last copy is.
+func (f *flight) hold(holders []holder) {
+	for _, h := range holders {
+		if had := f.of(h.cursor); had != nil {
+			*had = h
+		} else {
+			f.holders = append(f.holders, h)
+		}
+	}
+}
+
+// hold keeps a message's outcome open for the cursor of a reply.
+func (s *Subscriber) hold(r *reply) {
+	f, c := r.f, r.c
 	f.open++
 	if c.held == nil {
-		c.held = map[uint64]*flight{}
+		c.held = map[uint64]*reply{}
 	}
-	c.held[f.d.Seq] = f
+	c.held[f.seq] = r
 	if !c.sub.shared() {
-		s.owe(f.t, c, f.d.Seq)
+		s.owe(f.t, c, f.seq)
 	}
 }
 
@@ -100,9 +176,24 @@ func (s *Subscriber) owe(t *topicState, c *cursor, seq uint64) {
 
 // replied takes the outcome of a message that was held, and settles it with the last.
 func (s *Subscriber) replied(r *reply) {
-	f, c := r.f, r.c
-	delete(c.held, f.d.Seq)
-	s.judge(f.t, c, f.d.Seq, r.nack, &f.nack)
+	if r.over {
+		return
+	}
+	f, c := r.flight(), r.c
+	delete(c.held, f.seq)
+	f.of(c).nack = s.judge(f.t, c, f.seq, r.nack)
+	s.landed(f)
+}
+
+// disown lets a message go that nobody waits for any more: its subscription has ended, or it is
+// another member's of the group.
+func (s *Subscriber) disown(r *reply) {
+	r.done, r.over = true, true
+	if r.f == nil {
+		return
+	}
+	f := r.flight()
+	delete(r.c.held, f.seq)
 	s.landed(f)
 }
 
@@ -112,22 +203,17 @@ func (s *Subscriber) landed(f *flight) {
 		return
 	}
 	s.held--
-	if f.link == s.link { // what came over another connection comes again
-		f.holders = slices.DeleteFunc(f.holders, renewed)
-		s.settle(f.t, f.d, f.link, f.holders, f.nack)
-	}
+	s.settle(f.t, f.seq, f.named, f.holders)
 	if s.draining {
 		s.changed.Broadcast()
 	}
 }
 
-// renewed reports whether a log that a message was of is gone meanwhile.
-func renewed(c *cursor) bool { return c.gone }
-
-// judge notes what came of handing a message over to a cursor's handler.
-func (s *Subscriber) judge(t *topicState, c *cursor, seq uint64, err error, nack *error) {
+// judge notes what came of handing a message over to a cursor's handler, and returns what is to be
+// Nacked.
+func (s *Subscriber) judge(t *topicState, c *cursor, seq uint64, err error) (nack error) {
 	if seq == 0 || c.gone {
-		return
+		return nil
 	}
 	acked := c.sub.request.GetAck()
 	switch {
@@ -135,13 +221,14 @@ func (s *Subscriber) judge(t *topicState, c *cursor, seq uint64, err error, nack
 	case err == nil || !acked:
 		c.Succeeded(seq)
 		c.sub.advanced(c)
-		return
+		return nil
 	default:
 		s.owe(t, c, seq)
 	}
-	if acked && err != nil {
-		*nack = err
+	if !acked {
+		return nil
 	}
+	return err
 }
 
 // take has a message that is handed over have a reply.

@@ -368,16 +368,12 @@ func TestABreakDuringAHandler(t *testing.T) {
 				}
 			}
 			close(leave)
-			if leaves {
-				c.ackedThrough("room/a", 1)
-				c.quiet(time.Minute)
-				return
+			if !leaves {
+				if m := c.subscribe(); m.GetFilter() != "room/a" || len(m.GetPositions()) != 1 || m.GetPositions()[0].GetSeq() != 1 {
+					t.Errorf("asked for %v", m)
+				}
 			}
-			if m := c.subscribe(); m.GetFilter() != "room/a" || len(m.GetPositions()) != 1 || m.GetPositions()[0].GetSeq() != 1 {
-				t.Errorf("asked for %v", m)
-			}
-			c.ackedThrough("room/a", 1)
-			c.quiet(time.Minute) // once
+			c.quiet(time.Minute) // once, and without an ACK of what this connection has not delivered
 		})
 	}
 }

@@ -52,8 +52,8 @@ type Subscriber struct {
 	draining    bool // nothing more is handed over
 	abandoned   bool // Close waits for handlers no longer
 
-	involved []*cursor // of deal
-	reply    reply     // of handlers that run one at a time
+	involved []holder // of deal
+	reply    reply    // of handlers that run one at a time
 	// not asked for on this connection yet: a handler has a message of theirs
 	resuming   []*Subscription
 	acks       acks.Pending

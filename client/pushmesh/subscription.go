@@ -60,6 +60,10 @@ func (sub *Subscription) shared() bool { return sub.request.GetGroup() != "" }
 // nothing about what was had.
 func (sub *Subscription) ranked() bool { return sub.request.GetRankTopK() > 0 }
 
+// byHand says that its handler runs on the Subscriber's goroutine, and ACKs what it likes when it
+// likes.
+func (sub *Subscription) byHand() bool { return sub.manual && sub.crew == nil }
+
 // Ready waits for the mesh's promise: every message whose publish begins after Ready returned nil
 // is delivered. The error of a wait that ends with ctx wraps ctx's, and says what stands in the way
 // where that is known.

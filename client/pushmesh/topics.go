@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pushmesh/pushmesh/client/internal/acks"
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/client/internal/position"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -30,7 +31,7 @@ type cursor struct {
 	sub  *Subscription
 	acks acks.Run
 	// held are messages whose outcome is open, by seq; nil: there was none yet.
-	held map[uint64]*flight
+	held map[uint64]*reply
 	// head of the log when the edge last said where the subscription stands; behind says that it
 	// was not reached yet.
 	head   uint64
@@ -41,6 +42,7 @@ type cursor struct {
 	// nothing is any more.
 	before *cursor
 	since  uint64
+	past   []*cursor // of logs before, of which something is held
 }
 
 // at is the cursor of the log that the item of a number in the queue is of.
@@ -123,7 +125,8 @@ func (t *topicState) newCursor(sub *Subscription) *cursor {
 func (t *topicState) renew(c *cursor, since uint64) *cursor {
 	n := t.newCursor(c.sub)
 	n.before, n.since = c, since
-	c.gone = true
+	n.past = slices.DeleteFunc(append(c.past, c), func(c *cursor) bool { return len(c.held) == 0 })
+	c.gone, c.past = true, nil
 	c.sub.behindBy(c, false)
 	t.cursors[slices.Index(t.cursors, c)] = n
 	return n
@@ -136,6 +139,7 @@ func (s *Subscriber) forget(sub *Subscription) {
 		for i, c := range t.cursors {
 			if c.sub == sub {
 				t.cursors = append(t.cursors[:i:i], t.cursors[i+1:]...)
+				s.disownAll(c)
 				break
 			}
 		}
@@ -145,12 +149,22 @@ func (s *Subscriber) forget(sub *Subscription) {
 	}
 }
 
-// involved appends the cursors that a message is for, whose number in the queue that is.
-func (t *topicState) involved(out []*cursor, d *Delivery, number uint64) []*cursor {
+// disownAll lets go what is held of a cursor, and of those whose place it took.
+func (s *Subscriber) disownAll(c *cursor) {
+	for _, c := range append(c.past, c) {
+		for _, r := range c.held {
+			s.disown(r)
+		}
+	}
+}
+
+// involved appends the cursors that a message is for, whose number in the queue that is, and which
+// came over l.
+func (t *topicState) involved(out []holder, d *Delivery, number uint64, l *link.Conn) []holder {
 	plain := t.anyPlain()
 	for _, c := range t.cursors {
 		if c = c.at(number); t.wants(c, d, plain) {
-			out = append(out, c)
+			out = append(out, holder{cursor: c, link: l})
 		}
 	}
 	return out

@@ -59,7 +59,7 @@ func TestWhoseAMessageIs(t *testing.T) {
 			c.High = x.high
 		}
 		var got []uint32
-		for _, c := range ts.involved(nil, &Delivery{Topic: "room/a", Seq: x.seq, subs: x.names}, 0) {
+		for _, c := range ts.involved(nil, &Delivery{Topic: "room/a", Seq: x.seq, subs: x.names}, 0, nil) {
 			got = append(got, c.sub.request.GetId())
 		}
 		slices.Sort(got)
