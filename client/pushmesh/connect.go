@@ -151,7 +151,6 @@ func (s *Subscriber) serve(l *link.Conn) error {
 func (s *Subscriber) connected(l *link.Conn) {
 	s.mu.Lock()
 	defer s.unlock()
-	s.queue.dropDurable()
 	s.stats.Connects++
 	s.link, s.client, s.failure = l, l.Welcome().GetClientId(), nil
 	for _, sub := range s.subs {
@@ -209,6 +208,8 @@ func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 	defer s.unlock()
 	s.link, s.resuming = nil, nil
 	s.flushAcks()
+	s.queue.dropDurable()
+	s.release()
 	for _, sub := range s.subs {
 		sub.sent = false
 		if sub.unasked != nil {

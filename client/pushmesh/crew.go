@@ -38,8 +38,12 @@ func (s *Subscriber) post(x *handing, r *reply) {
 	for s.crowdedCrew(w) && !s.closing && !sub.ending() {
 		s.changed.Wait()
 	}
-	if s.closing || sub.ending() {
+	switch {
+	case s.closing || sub.ending():
 		return // nobody takes it
+	case x.another(s, sub):
+		s.disown(r)
+		return
 	}
 	w.Put(d.Topic, posted{r, d}, x.size)
 	if w.Working < w.Most {
@@ -189,7 +193,25 @@ func (sub *Subscription) yield(p *postOf, it posted, yield func(*Delivery, error
 // disband forgets what waits: the subscription has ended. What is not ACKed comes again to whoever
 // goes on there. Called with s.mu held.
 func (s *Subscriber) disband(w *crewOf) {
-	w.Clear(func(posted) {}) // forget disowns what is held
+	w.Drop(func(posted) bool { return true }) // forget disowns what is held
+	s.changed.Broadcast()
+}
+
+// release lets go of what waits for handlers of groups when the connection has ended: the mesh
+// gives it to whoever is there.
+func (s *Subscriber) release() {
+	for _, sub := range s.subs {
+		if sub.crew == nil || !sub.shared() {
+			continue
+		}
+		sub.crew.Drop(func(it posted) bool {
+			if it.r.f == nil {
+				return false // ephemeral: it would be lost
+			}
+			s.disown(it.r)
+			return true
+		})
+	}
 	s.changed.Broadcast()
 }
 

@@ -146,6 +146,12 @@ type handing struct {
 	left bool    // f waits for handlers alone
 }
 
+// another reports whether the message is another member's of a group by now: it came over a
+// connection that has ended.
+func (x *handing) another(s *Subscriber, sub *Subscription) bool {
+	return x.d.Seq > 0 && sub.shared() && x.link != s.link
+}
+
 // hand gives a message to one subscription's handler, unless it has had it, or has it.
 func (s *Subscriber) hand(x *handing, i int) {
 	d, c := x.d, s.involved[i].cursor
@@ -153,8 +159,8 @@ func (s *Subscriber) hand(x *handing, i int) {
 	switch {
 	case sub.ending():
 		return
-	case d.Seq > 0 && sub.shared() && x.link != s.link:
-		return // the mesh has given it to another member
+	case x.another(s, sub):
+		return
 	case d.Seq > 0 && !sub.shared() && c.Done.Has(d.Seq):
 		s.stats.Repeated++
 		return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -54,5 +56,79 @@ func TestAGroupKeyNeedsAGroup(t *testing.T) {
 	s := newTestSubscriber(t, SubscriberConfig{Addrs: []string{nobody}})
 	if _, err := s.Start("room/a", func(context.Context, *Delivery) error { return nil }, WithGroupKey(KeyTopic)); err == nil {
 		t.Error("a key without a group is taken")
+	}
+}
+
+// What of a group waits for a handler when the connection ends is another member's by then: it is
+// let go, neither handed over nor ACKed.
+func TestAGroupsBacklogEndsWithItsConnection(t *testing.T) {
+	for _, o := range []Option{WithAck(), WithManualAck()} {
+		inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+			leave, got := make(chan struct{}), newSeqLog()
+			c.start(s, "room/a", func(_ context.Context, d *Delivery) error {
+				got.add(d.Seq)
+				<-leave
+				return d.Ack()
+			}, o, WithGroup("g"))
+			id := c.subscribed(7, 0, true).GetId()
+			for seq := range uint64(3) {
+				c.message("room/a", seq+1, 0, id)
+			}
+			synctest.Wait()
+			c.close()
+			synctest.Wait()
+			leave <- struct{}{} // while there is no connection
+			synctest.Wait()
+			got.wait(t, 1)
+			c = e.welcomeWith(seldom)
+			c.subscribed(7, 3, true)
+			close(leave)
+			c.message("room/a", 4, 0, id)
+			c.ackedAlone("room/a", 4)
+			got.wait(t, 1, 4)
+			c.quiet(time.Minute)
+		})
+	}
+}
+
+// So is what waits for a crew, and it does not pile up over many connections.
+func TestACrewsBacklogEndsWithItsConnection(t *testing.T) {
+	for _, o := range []Option{WithAck(), WithManualAck()} {
+		inSubs(t, func(t *testing.T, s *Subscriber, e *fakeEdge, c *edgeConn) {
+			s.cfg.ReceiveWindow = 1 // one is handled, 65 wait, and the others before these
+			leave, got := make(chan struct{}), newSeqLog()
+			sub := c.start(s, "room/a", func(_ context.Context, d *Delivery) error {
+				got.add(d.Seq)
+				<-leave
+				return d.Ack()
+			}, o, WithGroup("g"), WithConcurrency(1))
+			const each, cuts = 70, 5
+			seq := uint64(0)
+			for range cuts {
+				id := c.subscribed(7, seq, true).GetId()
+				for range each {
+					seq++
+					c.message("room/a", seq, 0, id)
+				}
+				c.message("room/a", 0, 0, id) // would be lost
+				synctest.Wait()
+				c.close()
+				synctest.Wait()
+				c = e.welcomeWith(seldom)
+			}
+			id := c.subscribed(7, seq, true).GetId()
+			synctest.Wait()
+			got.wait(t, 1)
+			s.mu.Lock()
+			if n, _ := sub.crew.Waiting(); s.queue.len()+n > 2*cuts || s.held > 1 {
+				t.Errorf("%d messages wait, and %d before them, %d are held", n, s.queue.len(), s.held)
+			}
+			s.mu.Unlock()
+			c.message("room/a", seq+1, 0, id)
+			close(leave)
+			c.ackedAlone("room/a", seq+1)
+			c.quiet(time.Minute)
+			got.wait(t, 1, 0, 0, 0, 0, 0, seq+1)
+		})
 	}
 }

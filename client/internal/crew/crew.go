@@ -2,6 +2,8 @@
 // one topic in order.
 package crew
 
+import "slices"
+
 // Crew is what waits of all topics. Its caller guards it.
 type Crew[T any] struct {
 	// Most goroutines at once; 0: whoever asks takes what waits, and More tells of it.
@@ -87,13 +89,23 @@ func (c *Crew[T]) offer(p *Post[T]) {
 	}
 }
 
-// Clear forgets all that waits, and tells f of each.
-func (c *Crew[T]) Clear(f func(it T)) {
+// Drop forgets what waits and is gone.
+func (c *Crew[T]) Drop(gone func(it T) bool) {
 	for _, p := range c.topics {
-		for _, e := range p.queue {
-			f(e.it)
-		}
-		p.queue = nil
+		p.queue = slices.DeleteFunc(p.queue, func(e entry[T]) bool {
+			if !gone(e.it) {
+				return false
+			}
+			c.waiting--
+			c.bytes -= e.size
+			return true
+		})
 	}
-	c.ready, c.waiting, c.bytes = nil, 0, 0
+	c.ready = slices.DeleteFunc(c.ready, func(p *Post[T]) bool {
+		if len(p.queue) > 0 {
+			return false
+		}
+		delete(c.topics, p.topic)
+		return true
+	})
 }
