@@ -375,3 +375,76 @@ func TestWatchClaim(t *testing.T) {
 	soon(t, "the end", x.c.Lost())
 	c.claim(wirev1.Claim_OP_LEAVE)
 }
+
+// A handler may wait until it holds a resource, however much lies before that word; a callback that
+// it waits for can't, and is told so.
+func TestClaimsFromWithin(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
+	c := e.welcome()
+	type got struct {
+		place *Place
+		err   error
+	}
+	done, refused := make(chan got, 1), make(chan []error, 1)
+	first := true
+	if _, err := s.Start("talk", func(context.Context, *pushmesh.Delivery) error {
+		if !first {
+			return nil
+		}
+		first = false
+		place, err := Acquire(context.Background(), s, "seat/1", OnPosition(func(int) {
+			var errs []error
+			for _, call := range []func() error{
+				func() error { _, err := Join(context.Background(), s, "seat/2"); return err },
+				func() error { _, err := Check(context.Background(), s, "seat/2"); return err },
+				func() error { _, err := Watch(context.Background(), s, "seat/2", func(Info) {}); return err },
+			} {
+				errs = append(errs, call())
+			}
+			refused <- errs
+		}))
+		done <- got{place, err}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var m wirev1.Subscribe
+	c.Expect(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &m)
+	c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: m.GetId(), Recovered: true})
+	talk := func() {
+		for range 300 {
+			c.Send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk"})
+		}
+	}
+	c.Send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk"})
+	var ask wirev1.Claim
+	c.Expect(wirev1.FrameType_FRAME_TYPE_CLAIM, &ask)
+	c.Send(wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, &wirev1.ClaimState{Id: ask.GetId(), Resource: "seat/1", State: wirev1.ClaimState_STATE_QUEUED, Position: 1})
+	select {
+	case errs := <-refused:
+		for i, err := range errs {
+			if err == nil {
+				t.Errorf("call %d of a callback was answered", i)
+			}
+		}
+	case <-time.After(patience):
+		t.Fatal("a callback waits for itself")
+	}
+	talk()
+	c.Send(wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, &wirev1.ClaimState{Resource: "seat/1", State: wirev1.ClaimState_STATE_GRANTED, Token: 7})
+	c.Expect(wirev1.FrameType_FRAME_TYPE_CLAIM, &ask)
+	if ask.GetOp() != wirev1.Claim_OP_RENEW || ask.GetToken() != 7 {
+		t.Fatal(&ask)
+	}
+	talk()
+	c.Send(wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, &wirev1.ClaimState{Id: ask.GetId(), Resource: "seat/1", State: wirev1.ClaimState_STATE_GRANTED, Token: 7, ExpiresInMs: 3_600_000})
+	select {
+	case x := <-done:
+		if x.err != nil || x.place.Token() != 7 {
+			t.Error(x.err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the word lies behind messages that wait for the handler that waits for it")
+	}
+}

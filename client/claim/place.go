@@ -83,6 +83,11 @@ func OnPosition(f func(position int)) Option {
 // client: two Subscribers with one ClientID have one place, of which the last to ask is told.
 func Join(ctx context.Context, s *pushmesh.Subscriber, resource string, opts ...Option) (*Place, error) {
 	r := roomOf(s)
+	done, err := r.Waits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	c := &Place{
 		r: r, request: &wirev1.Claim{Resource: resource}, answered: make(ext.Latch), granted: make(ext.Latch), ended: make(ext.Latch), pause: r.backoff(),
 	}
@@ -143,6 +148,13 @@ func Acquire(ctx context.Context, s *pushmesh.Subscriber, resource string, opts 
 // Wait waits until the resource is held. It fails where the place in the line was lost; ctx bounds
 // the wait alone, and the place stays.
 func (c *Place) Wait(ctx context.Context) error {
+	if !c.granted.IsOpen() && !c.ended.IsOpen() {
+		done, err := c.r.Waits(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	select {
 	case <-c.granted:
 	case <-c.ended:
@@ -222,6 +234,11 @@ func WithSuccessor(owner string) ReleaseOption {
 // confirmed it. NOT_HELD: it was lost before. Where ctx ends first, it ends with its TTL at the
 // latest. A claim that waits leaves the line.
 func (c *Place) Release(ctx context.Context, opts ...ReleaseOption) error {
+	done, err := c.r.Waits(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	token, over := c.abandon()
 	if over || token == 0 {
 		return c.leave(ctx, over)
@@ -231,6 +248,11 @@ func (c *Place) Release(ctx context.Context, opts ...ReleaseOption) error {
 
 // Leave gives the place up, whichever it is, and waits until the mesh has confirmed it.
 func (c *Place) Leave(ctx context.Context) error {
+	done, err := c.r.Waits(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	token, over := c.abandon()
 	if token != 0 && !over {
 		return c.r.release(ctx, c.Resource(), token)

@@ -57,7 +57,13 @@ func infoOf(st *wirev1.ClaimState) Info {
 
 // Check asks what is so at a resource.
 func Check(ctx context.Context, s *pushmesh.Subscriber, resource string) (Info, error) {
-	st, _, err := roomOf(s).call(ctx, &wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_CHECK})
+	r := roomOf(s)
+	done, err := r.Waits(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	defer done()
+	st, _, err := r.call(ctx, &wirev1.Claim{Resource: resource, Op: wirev1.Claim_OP_CHECK})
 	return infoOf(st), err
 }
 
@@ -83,6 +89,11 @@ func Watch(ctx context.Context, s *pushmesh.Subscriber, resource string, f func(
 		return nil, &pushmesh.ConfigError{Field: "Watch", Problem: "needs a function to call: it is nil"}
 	}
 	r := roomOf(s)
+	done, err := r.Waits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	w := &Watcher{r: r, resource: resource, f: f, answered: make(ext.Latch), ended: make(ext.Latch), pause: r.backoff()}
 	r.Lock()
 	switch err := r.Over(); {

@@ -84,6 +84,11 @@ func Watch(ctx context.Context, s *pushmesh.Subscriber, topic string, f func(Cha
 		return nil, &pushmesh.ConfigError{Field: "Watch", Problem: "needs a function to call: it is nil"}
 	}
 	r := roomOf(s)
+	done, err := r.Waits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	low, high := r.Backoff()
 	w := &Watcher{r: r, topic: topic, f: f, answered: make(ext.Latch), ended: make(ext.Latch), pause: reconnect.Backoff{Low: low, High: high}}
 	r.Lock()
@@ -175,6 +180,11 @@ type stateAsk struct {
 // one member: what was said last counts.
 func SetState(ctx context.Context, s *pushmesh.Subscriber, topic string, state []byte) error {
 	r := roomOf(s)
+	waited, err := r.Waits(ctx)
+	if err != nil {
+		return err
+	}
+	defer waited()
 	r.Lock()
 	if err := r.Over(); err != nil {
 		defer r.Unlock()
@@ -341,7 +351,7 @@ func (r *room) byID(id uint32) *Watcher {
 // Uses reports whether a watch or a State has the id.
 func (r *room) Uses(id uint32) bool { return r.asks[id] != nil || r.byID(id) != nil }
 
-// Owes is false: who waits for an answer here waits in no handler.
+// Owes is false: who waits for an answer in a handler says so (Waits).
 func (r *room) Owes() bool { return false }
 
 // Refused takes the refusal of a watch or a State.

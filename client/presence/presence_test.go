@@ -363,3 +363,62 @@ func TestARefusedStateLeavesTheOneBefore(t *testing.T) {
 		t.Fatalf("said again %v", &m)
 	}
 }
+
+// A handler may say a state and watch, however much lies before the answers; a callback that the
+// answer waits for can't, and is told so.
+func TestPresenceFromWithin(t *testing.T) {
+	e := newFakeEdge(t)
+	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
+	c := shows(e)
+	said, ch := make(chan error, 3), make(presenceLog, 10)
+	first := true
+	if _, err := s.Start("talk", func(_ context.Context, _ *pushmesh.Delivery) error {
+		if !first {
+			return nil
+		}
+		first = false
+		said <- SetState(context.Background(), s, "room/1", []byte("typing"))
+		_, err := Watch(context.Background(), s, "room/1", func(change Change) {
+			said <- SetState(context.Background(), s, "room/2", []byte("here"))
+			ch.take(change)
+		})
+		said <- err
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var m wirev1.Subscribe
+	c.Expect(wirev1.FrameType_FRAME_TYPE_SUBSCRIBE, &m)
+	c.Send(wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: m.GetId(), Recovered: true})
+	talk := func() {
+		for range 300 {
+			c.Send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk"})
+		}
+	}
+	c.Send(wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk"})
+	var state wirev1.State
+	c.Expect(stateType, &state)
+	talk()
+	c.Send(statedType, &wirev1.Stated{Id: state.GetId()})
+	told := func(what string) error {
+		t.Helper()
+		select {
+		case err := <-said:
+			return err
+		case <-time.After(patience):
+			t.Fatalf("%s: the answer lies behind messages that wait for the handler that waits for it", what)
+			return nil
+		}
+	}
+	if err := told("a state"); err != nil {
+		t.Fatal(err)
+	}
+	c.Expect(watchType, &wirev1.Watch{})
+	talk()
+	c.Send(presenceType, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("ann"), Count: 1})
+	errs := []error{told("a watch"), told("a callback")}
+	if (errs[0] == nil) == (errs[1] == nil) {
+		t.Errorf("a watch, and a state that is said by its callback: %v", errs)
+	}
+	ch.expect(t, "all +ann 1")
+}

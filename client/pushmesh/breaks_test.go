@@ -136,6 +136,10 @@ func (e *scriptEdge) answer(ft wirev1.FrameType, body []byte) ([]sent, error) {
 		m := &wirev1.Claim{}
 		err := proto.Unmarshal(body, m)
 		return []sent{{wirev1.FrameType_FRAME_TYPE_CLAIM_STATE, &wirev1.ClaimState{Id: m.GetId()}}}, err
+	case wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN:
+		m := &wirev1.RefreshToken{}
+		err := proto.Unmarshal(body, m)
+		return []sent{{wirev1.FrameType_FRAME_TYPE_REFRESHED, &wirev1.Refreshed{Id: m.GetId(), ExpiresAt: 1}}}, err
 	case wirev1.FrameType_FRAME_TYPE_NACK:
 		m := &wirev1.Nack{}
 		err := proto.Unmarshal(body, m)

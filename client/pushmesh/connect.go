@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -48,6 +49,9 @@ func decodeGoAway(body []byte) *goAway {
 // run connects, reads until the connection ends, and does so again.
 func (s *Subscriber) run() {
 	defer close(s.ended)
+	s.mu.Lock()
+	s.reader = caller.ID()
+	s.mu.Unlock()
 	route := reconnect.NewRoute(s.cfg.Addrs, s.cfg.lookup)
 	wait := reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff}
 	var ghost ghost
@@ -103,7 +107,7 @@ func (s *Subscriber) tell(text string, f func(error), err error) {
 	}
 	s.cfg.Logger.Warn(text, "error", err)
 	if f != nil {
-		f(err)
+		s.tellProgram(func() { f(err) })
 	}
 }
 
@@ -131,9 +135,11 @@ func (s *Subscriber) serve(l *link.Conn) error {
 	w := l.Welcome()
 	s.cfg.Logger.Info("pushmesh: connected", "edge", w.GetEdge(), "client_id", w.GetClientId(), "connection", w.GetConnectionId())
 	if s.cfg.OnConnect != nil {
-		s.cfg.OnConnect(Connection{
-			ID: w.GetConnectionId(), Edge: w.GetEdge(), ClientID: w.GetClientId(), User: w.GetUser(),
-			Resumed: w.GetResumed(), Features: w.GetFeatures(),
+		s.tellProgram(func() {
+			s.cfg.OnConnect(Connection{
+				ID: w.GetConnectionId(), Edge: w.GetEdge(), ClientID: w.GetClientId(), User: w.GetUser(),
+				Resumed: w.GetResumed(), Features: w.GetFeatures(),
+			})
 		})
 	}
 	err := l.Flush()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/crew"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 )
@@ -22,24 +24,17 @@ type (
 	postOf = crew.Post[posted]
 )
 
-// crowdedCrew reports whether what waits fills the window. Called with s.mu held, as are the next
-// ones.
-func (s *Subscriber) crowdedCrew(w *crewOf) bool {
-	n, bytes := w.Waiting()
-	return n >= s.cfg.ReceiveWindow+64 || bytes >= maxQueueBytes
-}
-
 // post leaves a message with a subscription's crew. Where too much waits there it waits for room,
 // and with it all that comes behind. Called with s.mu held, which it may let go, as are the next
 // ones.
 func (s *Subscriber) post(x *handing, r *reply) {
 	sub, d := r.c.sub, r.d
 	w := sub.crew
-	for s.crowdedCrew(w) && !s.closing && !sub.ending() {
+	for s.crowdedCrew(w) && !s.closing && !sub.leaving() {
 		s.changed.Wait()
 	}
 	switch {
-	case s.closing || sub.ending():
+	case s.closing || sub.leaving():
 		return // nobody takes it
 	case x.another(s, sub):
 		s.disown(r)
@@ -58,7 +53,7 @@ func (s *Subscriber) work(sub *Subscription) {
 	s.mu.Lock()
 	defer s.unlock()
 	w := sub.crew
-	for !s.closing && !sub.ending() {
+	for !s.closing && !sub.leaving() {
 		p, it := w.Next()
 		if p == nil {
 			break
@@ -126,13 +121,14 @@ func (sub *Subscription) Messages(ctx context.Context) iter.Seq2[*Delivery, erro
 			yield(nil, misconfigured("Messages", "are of subscriptions that Pull has made: this one has a handler"))
 			return
 		}
+		loop := caller.ID()
 		for {
 			p, it, err := sub.take(ctx, nil)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if p == nil || !sub.yield(p, it, yield) {
+			if p == nil || !sub.yield(loop, p, it, yield) {
 				return
 			}
 		}
@@ -170,13 +166,18 @@ func (sub *Subscription) take(ctx context.Context, enough <-chan struct{}) (*pos
 	}
 }
 
-// yield has the body of a loop handle a message, and settles it.
-func (sub *Subscription) yield(p *postOf, it posted, yield func(*Delivery, error) bool) bool {
+// yield has the body of a loop, on that goroutine, handle a message, and settles it.
+func (sub *Subscription) yield(loop uint64, p *postOf, it posted, yield func(*Delivery, error) bool) bool {
 	s := sub.s
+	s.mu.Lock()
+	sub.bodies = append(sub.bodies, loop)
+	s.mu.Unlock()
 	panics := true
 	defer func() {
 		s.mu.Lock()
 		defer s.unlock()
+		at := slices.Index(sub.bodies, loop)
+		sub.bodies = slices.Delete(sub.bodies, at, at+1)
 		var err error
 		if panics {
 			err = errPanicked
@@ -232,13 +233,24 @@ const leaveWithin = 2 * time.Second
 
 // History yields the last n messages of a topic, the oldest first, and ends with the newest that
 // there is when it is asked: for a client that goes on by its session, and shows what was before.
-// It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none.
+// It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none. A
+// handler that others wait for, and a callback, can't wait for messages: in one of these it yields
+// an error.
 func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		if topicfilter.Wild(topic) {
 			yield(nil, misconfigured("History", "is of one topic: %.40q has wildcards", topic))
 			return
 		}
+		s.mu.Lock()
+		if at, _ := s.calledAt(ctx); at == inQueue || at == onReader {
+			s.mu.Unlock()
+			yield(nil, errWaitByHandler)
+			return
+		}
+		done := s.awaiting() // it waits for no handler, and for nobody who takes other messages
+		s.mu.Unlock()
+		defer done()
 		sub, err := s.Pull(ctx, topic, FromLast(n))
 		if err != nil {
 			yield(nil, err)
@@ -250,6 +262,7 @@ func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.S
 			_ = sub.Unsubscribe(ctx) // what comes late is not told
 		}()
 		head, _ := sub.Head(topic)
+		loop := caller.ID()
 		s.mu.Lock()
 		caught := sub.catching()
 		s.mu.Unlock()
@@ -259,7 +272,7 @@ func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.S
 			case err != nil:
 				yield(nil, err)
 				return
-			case p == nil || it.d.Seq > head.Seq || !sub.yield(p, it, yield):
+			case p == nil || it.d.Seq > head.Seq || !sub.yield(loop, p, it, yield):
 				return
 			}
 		}

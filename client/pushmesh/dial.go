@@ -54,7 +54,9 @@ func (s *Subscriber) open(ctx context.Context, at reconnect.Place) (*link.Conn, 
 		Profile: s.cfg.Profile, ProfileVector: s.cfg.ProfileVector,
 	}
 	if s.cfg.Token != nil {
-		token, err := s.cfg.Token(ctx)
+		var token string
+		var err error
+		s.tellProgram(func() { token, err = s.cfg.Token(ctx) })
 		if errors.Is(err, ErrNoToken) {
 			return nil, &Error{Code: CodeUnauthenticated, Message: err.Error()}
 		}

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -65,8 +64,21 @@ func (s *Subscriber) crowded(size int) bool {
 	return true
 }
 
+// crowdedCrew reports whether what waits fills the window, or, while somebody waits for what is
+// behind, all the room aside.
+func (s *Subscriber) crowdedCrew(w *crewOf) bool {
+	n, bytes := w.Waiting()
+	if s.awaited > 0 {
+		return n >= maxAside || bytes >= maxAsideBytes
+	}
+	return n >= s.cfg.ReceiveWindow+64 || bytes >= maxQueueBytes
+}
+
 // owed reports whether somebody waits for an answer of the edge.
 func (s *Subscriber) owed() bool {
+	if s.awaited > 0 {
+		return true
+	}
 	if slices.ContainsFunc(s.rooms, func(r room) bool { return r.Owes() }) {
 		return true
 	}
@@ -157,7 +169,7 @@ func (s *Subscriber) hand(x *handing, i int) {
 	d, c := x.d, s.involved[i].cursor
 	sub := c.sub
 	switch {
-	case sub.ending():
+	case sub.leaving():
 		return
 	case x.another(s, sub):
 		return
@@ -216,7 +228,7 @@ func (s *Subscriber) hand(x *handing, i int) {
 
 // call calls a subscription's handler. Called without s.mu.
 func (s *Subscriber) call(sub *Subscription, d *Delivery) error {
-	err := run(s.handlerCtx, sub.handler, d)
+	err := run(sub.ctx, sub.handler, d)
 	if err != nil {
 		s.cfg.Logger.Warn("pushmesh: a handler failed", "topic", d.Topic, "seq", d.Seq, "attempt", d.Attempt, "error", err)
 	}
@@ -234,26 +246,91 @@ func run(ctx context.Context, h Handler, d *Delivery) (err error) {
 	return h(ctx, d)
 }
 
-// inHandler reports whether the calling goroutine is one that runs a handler, of any Subscriber.
-func inHandler() bool {
-	pcs := make([]uintptr, 64)
-	for skip := 0; ; skip += len(pcs) {
-		n := runtime.Callers(skip, pcs)
-		frames := runtime.CallersFrames(pcs[:n])
-		for more := n > 0; more; {
-			var f runtime.Frame
-			if f, more = frames.Next(); f.Function == runName {
-				return true
-			}
-		}
-		if n < len(pcs) {
-			return false
-		}
+// What calls say that would wait for who calls them.
+var (
+	errWaitByHandler        = errors.New("pushmesh: called by a handler or a callback that has to return before what the call waits for can come: call it outside of them, or on another goroutine")
+	errCloseByHandler       = errors.New("pushmesh: Close was called by a handler, for which it would have to wait: the subscriber closes when the handler has returned; call Close outside of handlers")
+	errDrainByHandler       = errors.New("pushmesh: Drain was called by a handler, a callback or the body of a loop, for which it would have to wait: call it outside of them")
+	errUnsubscribeByHandler = errors.New("pushmesh: Unsubscribe was called where its confirmation can't be waited for, by a handler of an Inline subscriber or a callback: nothing more of the subscription is handed over, and it ends when the edge has confirmed that")
+)
+
+// callSite is where a call comes from.
+type callSite int
+
+const (
+	elsewhere callSite = iota
+	inCrew             // a handler of a crew
+	inQueue            // a handler that all others wait for, or a callback like that
+	onReader           // a handler or a callback that all that comes over the connection waits for
+)
+
+// handlerOf is what handlers' contexts say their Subscription by.
+type handlerOf struct{}
+
+// nameDispatch and nameWork are the functions on whose goroutines handlers run, as stacks call
+// them.
+var nameDispatch, nameWork = caller.Name((*Subscriber).dispatch), caller.Name((*Subscriber).work)
+
+// calledAt is where a call with ctx comes from, and whose handler it is, where ctx says that.
+// Called with s.mu held, as are the next ones.
+func (s *Subscriber) calledAt(ctx context.Context) (at callSite, of *Subscription) {
+	if s.running+s.telling == 0 {
+		return elsewhere, nil
+	}
+	if s.calledOnReader() {
+		return onReader, nil
+	}
+	if of, _ = ctx.Value(handlerOf{}).(*Subscription); of != nil && of.s != s {
+		return elsewhere, nil
+	}
+	switch caller.Under(nameDispatch, nameWork) {
+	case 0:
+		return inQueue, of
+	case 1:
+		return inCrew, of
+	}
+	return elsewhere, nil
+}
+
+// calledOnReader reports whether the calling goroutine is the one that reads.
+func (s *Subscriber) calledOnReader() bool {
+	return (s.telling > 0 || s.cfg.Inline && s.running > 0) && caller.ID() == s.reader
+}
+
+// awaiting has the connection read on, as far as there is room aside, until done is called: who
+// waits for what comes over it may be whom others wait for.
+func (s *Subscriber) awaiting() (done func()) {
+	s.awaited++
+	s.changed.Broadcast()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.awaited--
 	}
 }
 
-// runName is the name of run in a stack.
-var runName = runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
+// answerable is an error where the calling goroutine is the one that reads. It takes s.mu.
+func (s *Subscriber) answerable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calledOnReader() {
+		return errWaitByHandler
+	}
+	return nil
+}
+
+// tellProgram calls a function of the program's on the goroutine that reads. It takes s.mu.
+func (s *Subscriber) tellProgram(f func()) {
+	s.mu.Lock()
+	s.telling++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.telling--
+		s.mu.Unlock()
+	}()
+	f()
+}
 
 // maxQueueBytes bounds what waits for handlers, beside the number of messages.
 const maxQueueBytes = 8 << 20

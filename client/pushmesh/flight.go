@@ -22,10 +22,10 @@ type holder struct {
 }
 
 // counts reports whether the edge of a connection waits for word of the message. What came over
-// another one comes again, and of a log that is gone, or of a subscription that has ended, nobody
-// wants to know.
+// another one comes again, and of a log that is gone, or for a subscription that is being ended or
+// has, nobody wants to know.
 func (h *holder) counts(l *link.Conn) bool {
-	return h.link == l && !h.gone && !h.sub.ending() && h.sub.request.GetAck()
+	return h.link == l && !h.gone && !h.sub.leaving() && h.sub.request.GetAck()
 }
 
 // flight is a durable message whose outcome stays open after it was dealt with: a handler has it on

@@ -21,9 +21,13 @@ func (s *Subscriber) Publish(ctx context.Context, m ClientMessage) (Result, erro
 		return Result{}, e
 	}
 	s.mu.Lock()
-	if s.closing || s.err != nil {
+	switch {
+	case s.closing || s.err != nil:
 		defer s.mu.Unlock()
 		return Result{}, s.endError()
+	case s.calledOnReader():
+		s.mu.Unlock()
+		return Result{}, errWaitByHandler
 	}
 	r, l := roomFor(s, "publishing", publishing.New), s.link
 	p, flush := r.Add(&wirev1.Publish{Topic: m.Topic, Payload: m.Payload, Headers: m.Headers, DedupeKey: m.DedupeKey}, m.DedupeKey != "" && !m.Ephemeral)
@@ -79,9 +83,13 @@ func unanswered(err error) error {
 // programs that want no break when a token ends: without it, the connection is then made again.
 func (s *Subscriber) RefreshToken(ctx context.Context, token string) (expires time.Time, err error) {
 	s.mu.Lock()
-	if s.closing || s.err != nil {
+	switch {
+	case s.closing || s.err != nil:
 		defer s.mu.Unlock()
 		return time.Time{}, s.endError()
+	case s.calledOnReader():
+		s.mu.Unlock()
+		return time.Time{}, errWaitByHandler
 	}
 	answered, l := roomFor(s, "renewal", renewal.New).Ask(token), s.link
 	s.unlock()

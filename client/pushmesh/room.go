@@ -57,6 +57,18 @@ func (h host) Link() *link.Conn { return h.s.link }
 func (h host) NextID() uint32   { return h.s.nextID() }
 func (h host) Wake()            { h.s.changed.Broadcast() }
 
+func (h host) Waits(ctx context.Context) (done func(), err error) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	switch at, _ := h.s.calledAt(ctx); at {
+	case onReader:
+		return nil, errWaitByHandler
+	case inQueue, inCrew:
+		return h.s.awaiting(), nil
+	}
+	return func() {}, nil
+}
+
 func (h host) Over() error {
 	if h.s.closing || h.s.err != nil {
 		return h.s.endError()

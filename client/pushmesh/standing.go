@@ -2,7 +2,9 @@ package pushmesh
 
 import (
 	"context"
+	"slices"
 
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -127,6 +129,12 @@ func (sub *Subscription) catching() <-chan struct{} {
 	return sub.caught
 }
 
+// looping reports whether the call comes from the body of a loop over the subscription's messages.
+// Called with s.mu held.
+func (sub *Subscription) looping() bool {
+	return len(sub.bodies) > 0 && slices.Contains(sub.bodies, caller.ID())
+}
+
 // Recovered reports whether the subscription went on exactly where it was to, when the mesh said so
 // last: nothing was missing. What was is told by OnGap, too.
 func (sub *Subscription) Recovered() bool {
@@ -150,7 +158,8 @@ func (sub *Subscription) Head(topic string) (Position, bool) {
 }
 
 // CaughtUp waits until every message up to the heads (Head) was handled, or won't come: what comes
-// from then on is live. How far a session, a group or a ranking has come is not known here
+// from then on is live. A handler, and the body of a loop, whose own message may be among these,
+// can't wait for it: called there, it is an error, unless there is nothing to wait for. How far a session, a group or a ranking has come is not known here
 // (UNSUPPORTED).
 func (sub *Subscription) CaughtUp(ctx context.Context) error {
 	if sub.shared() || sub.ranked() || sub.request.GetStart() == wirev1.Start_START_SESSION {
@@ -159,9 +168,20 @@ func (sub *Subscription) CaughtUp(ctx context.Context) error {
 	if err := sub.Ready(ctx); err != nil {
 		return err
 	}
-	sub.s.mu.Lock()
-	caught := sub.catching()
-	sub.s.mu.Unlock()
+	s := sub.s
+	s.mu.Lock()
+	caught, done := sub.catching(), func() {}
+	if !isClosed(caught) {
+		switch at, of := s.calledAt(ctx); {
+		case at >= inQueue, at == inCrew && (of == sub || of == nil && sub.crew != nil), sub.looping():
+			s.mu.Unlock()
+			return errWaitByHandler
+		case at == inCrew:
+			done = s.awaiting()
+		}
+	}
+	s.mu.Unlock()
+	defer done()
 	select {
 	case <-caught:
 		return nil

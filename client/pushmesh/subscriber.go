@@ -32,6 +32,7 @@ type Subscriber struct {
 	ended         chan struct{} // closed when the reading goroutine has ended
 
 	mu      sync.Mutex
+	reader  uint64     // the goroutine that reads
 	changed *sync.Cond // the queue got room, a handler returned, closing
 	link    *link.Conn // nil: not connected
 	err     error      // why it ended
@@ -47,6 +48,8 @@ type Subscriber struct {
 	dispatching bool // the goroutine of handlers runs
 	handling    bool // a handler has a durable message
 	running     int  // handlers that run
+	telling     int  // callbacks that run
+	awaited     int  // calls that wait for what comes, and that others may wait for
 	working     int  // goroutines of crews
 	held        int  // messages whose outcome is open
 	draining    bool // nothing more is handed over
@@ -138,6 +141,7 @@ func (s *Subscriber) add(filter string, h Handler, opts []Option) (*Subscription
 		return nil, err
 	}
 	sub := &Subscription{s: s, handler: h, request: w.Subscribe, manual: w.manual, ready: make(ext.Latch), ended: make(ext.Latch), wait: reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff}}
+	sub.ctx = context.WithValue(s.handlerCtx, handlerOf{}, sub)
 	if h == nil || w.workers > 0 {
 		sub.crew = crew.New[posted](w.workers)
 	}
@@ -170,6 +174,9 @@ func (s *Subscriber) add(filter string, h Handler, opts []Option) (*Subscription
 // FromSession: the session would lose its place with it. What comes for that until the connection
 // ends is not ACKed.
 func (s *Subscriber) Subscribe(ctx context.Context, filter string, h Handler, opts ...Option) (*Subscription, error) {
+	if err := s.answerable(); err != nil {
+		return nil, err
+	}
 	sub, err := s.Start(filter, h, opts...)
 	if err != nil {
 		return nil, err
@@ -210,13 +217,15 @@ func (s *Subscriber) Connected(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		linked, change, over := s.link != nil, s.linked, s.closing || s.err != nil
-		why := s.endError()
+		why, here := s.endError(), !linked && s.calledOnReader()
 		s.mu.Unlock()
 		switch {
 		case over:
 			return why
 		case linked:
 			return nil
+		case here:
+			return errWaitByHandler
 		}
 		select {
 		case <-change:
@@ -248,19 +257,14 @@ func (s *Subscriber) Stats() Stats {
 	return st
 }
 
-// What Close and Drain say to a handler.
-var (
-	errCloseByHandler = errors.New("pushmesh: Close was called by a handler, for which it would have to wait: the subscriber closes when the handler has returned; call Close outside of handlers")
-	errDrainByHandler = errors.New("pushmesh: Drain was called by a handler, for which it would have to wait: call it outside of handlers")
-)
-
 // closeWithin is how long the end may take once nobody is waited for any more.
 const closeWithin = time.Second
 
 // Drain has nothing more handed over of what comes from now on, waits until everything before was
 // handled and settled, and closes. Where ctx ends first, it closes all the same, and returns an
-// error. What is durable and not ACKed comes again to whoever goes on there. A handler can't wait
-// for its own end: called by one, it is an error and does nothing.
+// error. What is durable and not ACKed comes again to whoever goes on there. A handler, a callback
+// and the body of a loop can't wait for their own ends: called by one, it is an error and does
+// nothing.
 func (s *Subscriber) Drain(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()
@@ -268,7 +272,7 @@ func (s *Subscriber) Drain(ctx context.Context) error {
 		s.changed.Broadcast()
 	})()
 	s.mu.Lock()
-	if s.running > 0 && inHandler() {
+	if at, _ := s.calledAt(ctx); at != elsewhere || s.looping() {
 		s.mu.Unlock()
 		return errDrainByHandler
 	}
@@ -283,6 +287,17 @@ func (s *Subscriber) Drain(ctx context.Context) error {
 		err = waited(ctx, "closed", errors.New("messages were not handled"))
 	}
 	return err
+}
+
+// looping reports whether the call comes from the body of a loop over messages. Called with s.mu
+// held.
+func (s *Subscriber) looping() bool {
+	for _, sub := range s.subs {
+		if sub.looping() {
+			return true
+		}
+	}
+	return false
 }
 
 // busy reports whether something that came is not handled, or not settled. Called with s.mu held.
@@ -303,12 +318,13 @@ func (s *Subscriber) busy() bool {
 
 // Close lets the handlers that run finish, sends the ACKs that wait and hangs up. What waited for a
 // handler is left un-ACKed. Where ctx ends first, so does the context of handlers; they are waited
-// for no longer, and the error says so. A handler can't wait for its own end: called by one, Close
-// returns an error at once, and the subscriber closes when the handler has returned.
+// for no longer, and the error says so. A handler and a callback can't wait for their own ends:
+// called by one, Close returns an error at once, and the subscriber closes when that has returned.
+// Loops over messages are not waited for.
 func (s *Subscriber) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
-	byHandler := s.running > 0 && inHandler()
+	at, _ := s.calledAt(ctx)
 	s.changed.Broadcast()
 	s.linkChanged()
 	l := s.link
@@ -318,7 +334,7 @@ func (s *Subscriber) Close(ctx context.Context) error {
 		// wakes the reader; it fails only on a closed connection
 		_ = l.ReadUntil(time.Now())
 	}
-	if byHandler {
+	if at != elsewhere {
 		return errCloseByHandler
 	}
 	select {
@@ -403,7 +419,17 @@ func (s *Subscriber) gap(g Gap) {
 func (s *Subscriber) unlock() {
 	gaps, calls := s.gaps, s.calls
 	s.gaps, s.calls = nil, nil
+	if len(gaps)+len(calls) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.telling++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.telling--
+		s.mu.Unlock()
+	}()
 	for _, g := range gaps {
 		s.cfg.Logger.Warn("pushmesh: gap", "filter", g.Filter, "topic", g.Topic, "missed", g.Missed, "from", g.From, "to", g.To, "code", g.Code)
 		if s.cfg.OnGap != nil {

@@ -15,9 +15,11 @@ import (
 // Handler deals with one message. A nil error has it ACKed; another one Nacked, so that it comes
 // again (see NackAfter). Without WithAck the error is ignored. Handlers of a Subscriber run one at
 // a time, in the order of arrival; ctx ends with Close. A handler may publish, claim, subscribe and
-// unsubscribe, and wait for it: answers come while it does (not with Inline), or the end of the
-// connection. Meanwhile up to 65,536 messages or 64 MiB wait for it, and beyond these the
-// connection is made anew.
+// unsubscribe, and wait for it: answers come while it does, or the end of the connection. Meanwhile
+// up to 65,536 messages or 64 MiB wait for it, and beyond these the connection is made anew. What
+// can't come before the handler has returned is not waited for: such a call (History and CaughtUp,
+// Drain and Close; with Inline all that wait for the mesh) returns an error at once. A handler
+// hands on its ctx to calls, which says whose handler calls.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // maxPositions is how many topics a resume may name: the mesh refuses more (TOO_MANY_TOPICS).
@@ -30,6 +32,7 @@ type Subscription struct {
 	handler Handler           // nil: the application takes messages
 	crew    *crewOf           // nil: handlers run on the Subscriber's goroutine
 	manual  bool              // WithManualAck
+	ctx     context.Context   // of handlers
 
 	// Guarded by Subscriber.mu.
 	active  bool // Subscribed has come at least once
@@ -43,6 +46,7 @@ type Subscription struct {
 	caught    chan struct{}     // who waits for the head; nil: nobody does
 	refusal   error             // why the last Subscribe was refused, for now
 	wait      reconnect.Backoff // after refusals, since it was subscribed last
+	bodies    []uint64          // goroutines of loops in whose bodies a message is
 	err       error
 
 	ready ext.Latch // opened at the first Subscribed or at the end
@@ -68,6 +72,11 @@ func (sub *Subscription) byHand() bool { return sub.manual && sub.crew == nil }
 // is delivered. The error of a wait that ends with ctx wraps ctx's, and says what stands in the way
 // where that is known.
 func (sub *Subscription) Ready(ctx context.Context) error {
+	if !sub.ready.IsOpen() {
+		if err := sub.s.answerable(); err != nil {
+			return err
+		}
+	}
 	select {
 	case <-sub.ready:
 	case <-ctx.Done():
@@ -105,7 +114,10 @@ func (sub *Subscription) Positions() []Position {
 	return out
 }
 
-// Unsubscribe ends the subscription and waits until the edge has confirmed it.
+// Unsubscribe ends the subscription and waits until the edge has confirmed it. From the call on
+// nothing more of it is handed over. Where the confirmation can't be waited for, in a callback or a
+// handler of an Inline subscriber, it returns an error at once, and the subscription ends when the
+// edge has confirmed it.
 func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	s := sub.s
 	s.mu.Lock()
@@ -120,9 +132,15 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	}
 	s.changed.Broadcast() // the reader reads on for the answer
 	s.flushAcks()         // behind Unsubscribe nobody would know whose they are
+	// Without a connection there is nothing to confirm: disconnected ends the subscription.
+	_ = l.Put(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
+	if s.calledOnReader() {
+		s.flushIn(0)
+		s.mu.Unlock()
+		return errUnsubscribeByHandler
+	}
 	s.mu.Unlock()
-	// Without a connection there is nothing to confirm: connectionLost ends the subscription.
-	_ = l.Send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
+	_ = l.Flush() // a failed write closes the connection; the reader reports it
 	select {
 	case <-sub.ended:
 		return nil
@@ -132,6 +150,9 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 }
 
 func (sub *Subscription) ending() bool { return sub.ended.IsOpen() }
+
+// leaving reports whether nothing more is handed over. Called with s.mu held.
+func (sub *Subscription) leaving() bool { return sub.unasked != nil || sub.ending() }
 
 // end closes the subscription. Called with s.mu held; may be called often.
 func (sub *Subscription) end(err error) {
@@ -206,6 +227,7 @@ func (sub *Subscription) refused(e *Error) {
 		again := s.link == l && l != nil && !sub.ending() && !sub.sent
 		if again {
 			s.sendSubscribe(l, sub)
+			s.changed.Broadcast() // the reader reads on for the answer
 		}
 		s.mu.Unlock()
 		if again {
