@@ -448,3 +448,56 @@ func TestClaimsFromWithin(t *testing.T) {
 		t.Fatal("the word lies behind messages that wait for the handler that waits for it")
 	}
 }
+
+// A call whose connection, context or Subscriber ends before its answer, and that was asked before,
+// says that it may have been done; one that was never sent does not.
+func TestClaimsThatMayHaveBeenDone(t *testing.T) {
+	for name, x := range map[string]struct {
+		end func(e *fakeEdge, c *edgeConn, s *pushmesh.Subscriber, cancel func())
+		is  error
+	}{
+		"nobody waits any more": {func(_ *fakeEdge, _ *edgeConn, _ *pushmesh.Subscriber, cancel func()) { cancel() }, context.Canceled},
+		"closed": {func(_ *fakeEdge, _ *edgeConn, s *pushmesh.Subscriber, _ func()) {
+			go func() { _ = s.Close(context.Background()) }()
+		}, pushmesh.ErrClosed},
+		"refused the second time": {func(e *fakeEdge, c *edgeConn, _ *pushmesh.Subscriber, _ func()) {
+			c.Close()
+			c = e.welcome()
+			m := c.claim(wirev1.Claim_OP_RELEASE)
+			c.Send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: m.GetId(), Code: wirev1.Code_CODE_FORBIDDEN})
+		}, pushmesh.ErrForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newFakeEdge(t)
+			s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+			c := e.welcome()
+			joined := make(chan *Place, 1)
+			go func() {
+				place, err := Join(t.Context(), s, "seat/1")
+				if err != nil {
+					t.Error(err)
+				}
+				joined <- place
+			}()
+			c.state(c.claim(wirev1.Claim_OP_ACQUIRE), &wirev1.ClaimState{State: wirev1.ClaimState_STATE_GRANTED, Token: 7, ExpiresInMs: 3_600_000})
+			place := <-joined
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			released := make(chan error, 1)
+			go func() { released <- place.Release(ctx) }()
+			c.claim(wirev1.Claim_OP_RELEASE)
+			x.end(e, c, s, cancel)
+			var said *pushmesh.Error
+			if err := <-released; !errors.As(err, &said) || !said.Unknown || !errors.Is(err, x.is) {
+				t.Errorf("released: %v", err)
+			}
+		})
+	}
+	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:1"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var said *pushmesh.Error
+	if _, err := Check(ctx, s, "seat/1"); !errors.Is(err, context.Canceled) || errors.As(err, &said) && said.Unknown {
+		t.Errorf("never sent: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -142,7 +143,7 @@ func (r *room) End(err error) {
 		w.end(err)
 	}
 	for _, a := range r.queue {
-		a.done(time.Time{}, nil, &pushmesh.Error{Code: pushmesh.CodeUnavailable, Message: "the subscriber ended", Unknown: true})
+		a.done(time.Time{}, nil, &pushmesh.Error{Code: pushmesh.CodeUnavailable, Message: "the subscriber ended"})
 	}
 	r.queue = nil
 }
@@ -167,9 +168,16 @@ func (r *room) Frame(t wirev1.FrameType, body []byte) (bool, error) {
 }
 
 // call asks, and asks again as long as that can help and ctx lasts. again says that an earlier one
-// may have been done.
+// may have been done. Where one that was sent had no answer, and none came later, the error says
+// so.
 func (r *room) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState, again bool, err error) {
 	wait := r.backoff()
+	open := false // one may have been done that was not answered
+	defer func() {
+		if err != nil && open {
+			err = unknown(err)
+		}
+	}()
 	for {
 		type answer struct {
 			st  *wirev1.ClaimState
@@ -190,6 +198,7 @@ func (r *room) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState
 		case <-ctx.Done():
 			r.Lock()
 			a.dead = true
+			open = open || !a.sent.IsZero()
 			r.Unlock()
 			return nil, again, r.Waited(ctx, "no answer to a Claim")
 		}
@@ -199,12 +208,25 @@ func (r *room) call(ctx context.Context, m *wirev1.Claim) (st *wirev1.ClaimState
 		if !x.err.Retryable() {
 			return nil, again, x.err
 		}
+		open = open || x.err.Unknown
 		again = again || x.err.Unknown || x.err.Code == pushmesh.CodeUnavailable
 		reconnect.Pause(ctx, wait.Next(x.err.RetryAfter))
 		if ctx.Err() != nil {
 			return nil, again, x.err
 		}
 	}
+}
+
+// unknown is the error of a call whose Claim may have been done.
+func unknown(err error) error {
+	if said := (*pushmesh.Error)(nil); errors.As(err, &said) && said.Unknown {
+		return err
+	}
+	code := pushmesh.CodeOf(err)
+	if code == pushmesh.CodeNone {
+		code = pushmesh.CodeUnavailable
+	}
+	return fmt.Errorf("%w: %w", &pushmesh.Error{Code: code, Message: "no answer, it may have been done", Unknown: true}, err)
 }
 
 // release ends the hold of a token.

@@ -219,7 +219,7 @@ func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 	for _, sub := range s.subs {
 		sub.sent = false
 		if sub.unasked != nil {
-			sub.end(nil)
+			sub.cutOff()
 		}
 	}
 	s.linkChanged()
@@ -240,7 +240,7 @@ func (s *Subscriber) letGo(err error) {
 	for _, sub := range s.subs {
 		switch {
 		case sub.unasked != nil:
-			sub.end(nil)
+			sub.cutOff()
 		case !sub.active:
 			sub.end(s.endError())
 		}

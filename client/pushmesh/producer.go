@@ -1,6 +1,7 @@
 package pushmesh
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -310,14 +311,15 @@ func (p *Producer) obstacle(o *outgoing) error {
 	return o.refusal
 }
 
-// unknownOutcome is a context's end after the message had been sent.
+// unknownOutcome is the end of a wait for the answer to what had been sent.
 type unknownOutcome struct {
-	err error
-	why error // nil: not known
+	what string // may have happened; "": the message may have been published
+	err  error
+	why  error // nil: not known
 }
 
 func (e *unknownOutcome) Error() string {
-	text := "pushmesh: no answer yet, the message may have been published: " + e.err.Error()
+	text := "pushmesh: no answer yet, " + cmp.Or(e.what, "the message may have been published") + ": " + strings.TrimPrefix(e.err.Error(), "pushmesh: ")
 	if e.why != nil {
 		text += "; " + strings.TrimPrefix(e.why.Error(), "pushmesh: ")
 	}

@@ -14,8 +14,9 @@ import (
 // Publish publishes over the subscriber's connection and waits for the answer; it waits for a
 // connection and for room in the edge's publish window too, in the order of the calls. When the
 // connection breaks first, a message with a DedupeKey that is not Ephemeral is published again, in
-// that order, too; otherwise the *Error says Unknown, as it does where ctx ends after the message
-// was sent. Backends use a Producer.
+// that order, too; otherwise the *Error says Unknown, as it does where ctx or the Subscriber ends
+// after the message was sent, and where a message that is published again is refused. Backends use
+// a Producer.
 func (s *Subscriber) Publish(ctx context.Context, m ClientMessage) (Result, error) {
 	if e := m.check(); e != nil {
 		return Result{}, e
@@ -66,7 +67,14 @@ func published(a publishing.Answer) (Result, error) {
 // unanswered is the error of a request that the mesh has not answered, or refused.
 func unanswered(err error) error {
 	var bad *link.Unsendable
+	var open *publishing.Open
 	switch {
+	case errors.As(err, &open):
+		var e *Error
+		if err = unanswered(open.Err); !errors.As(err, &e) || e.Code == CodeUnavailable {
+			return &unknownOutcome{err: err}
+		}
+		return &Error{Code: e.Code, Message: e.Message + " (but it was sent before, and may have been published then)", RetryAfter: e.RetryAfter, Unknown: true}
 	case errors.As(err, &bad):
 		return unsent(bad)
 	case errors.Is(err, publishing.ErrBroken):
@@ -78,9 +86,10 @@ func unanswered(err error) error {
 }
 
 // RefreshToken hands a new token, of the same user, to the connection that there is, and returns
-// when it ends. A refusal leaves the connection as it was, with the token before. Without a
-// connection it is UNAVAILABLE: the next one has a token of SubscriberConfig.Token. It is for
-// programs that want no break when a token ends: without it, the connection is then made again.
+// when it ends. A refusal leaves the connection as it was, with the token before; where the
+// connection, or ctx, ends before the answer, the *Error says Unknown. Without a connection it is
+// UNAVAILABLE: the next one has a token of SubscriberConfig.Token. It is for programs that want no
+// break when a token ends: without it, the connection is then made again.
 func (s *Subscriber) RefreshToken(ctx context.Context, token string) (expires time.Time, err error) {
 	s.mu.Lock()
 	switch {
@@ -98,11 +107,16 @@ func (s *Subscriber) RefreshToken(ctx context.Context, token string) (expires ti
 	}
 	select {
 	case a := <-answered:
-		if a.Err != nil {
+		switch {
+		case a.Open:
+			return time.Time{}, &unknownOutcome{what: tokenTaken, err: a.Err}
+		case a.Err != nil:
 			return time.Time{}, unanswered(a.Err)
 		}
 		return time.UnixMicro(int64(a.Refreshed.GetExpiresAt())), nil
 	case <-ctx.Done():
-		return time.Time{}, waited(ctx, "no answer to the token", s.faultOf())
+		return time.Time{}, &unknownOutcome{what: tokenTaken, err: ctx.Err(), why: s.faultOf()}
 	}
 }
+
+const tokenTaken = "the token may have been taken"

@@ -47,6 +47,7 @@ type Subscription struct {
 	refusal   error             // why the last Subscribe was refused, for now
 	wait      reconnect.Backoff // after refusals, since it was subscribed last
 	bodies    []uint64          // goroutines of loops in whose bodies a message is
+	cut       bool              // the connection took the answer to its Unsubscribe
 	err       error
 
 	ready ext.Latch // opened at the first Subscribed or at the end
@@ -115,9 +116,10 @@ func (sub *Subscription) Positions() []Position {
 }
 
 // Unsubscribe ends the subscription and waits until the edge has confirmed it. From the call on
-// nothing more of it is handed over. Where the confirmation can't be waited for, in a callback or a
-// handler of an Inline subscriber, it returns an error at once, and the subscription ends when the
-// edge has confirmed it.
+// nothing more of it is handed over. The end of the connection is the end of the subscription, too,
+// but a session may still have the filter then: the *Error says Unknown. Where the confirmation
+// can't be waited for, in a callback or a handler of an Inline subscriber, it returns an error at
+// once, and the subscription ends when the edge has confirmed it.
 func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	s := sub.s
 	s.mu.Lock()
@@ -143,10 +145,21 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	_ = l.Flush() // a failed write closes the connection; the reader reports it
 	select {
 	case <-sub.ended:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sub.cut && sub.request.GetStart() == wirev1.Start_START_SESSION {
+		return &Error{Code: CodeUnavailable, Message: "the connection ended before the answer: the session may still have the filter", Unknown: true}
+	}
+	return nil
+}
+
+// cutOff ends a subscription whose Unsubscribe is not answered any more. Called with s.mu held.
+func (sub *Subscription) cutOff() {
+	sub.cut = true
+	sub.end(nil)
 }
 
 func (sub *Subscription) ending() bool { return sub.ended.IsOpen() }

@@ -17,6 +17,13 @@ import (
 // ErrBroken answers a message that was sent, whose connection ended before its answer came.
 var ErrBroken = errors.New("the connection broke before the answer")
 
+// Open answers a message that the mesh may have: it was sent, and its answer was lost with the
+// connection. Err is why there will be no other answer.
+type Open struct{ Err error }
+
+func (o *Open) Error() string { return "it may have been published: " + o.Err.Error() }
+func (o *Open) Unwrap() error { return o.Err }
+
 // defaultWindow is how many messages may be unanswered where Welcome names no number.
 const defaultWindow = 16
 
@@ -27,6 +34,7 @@ type Message struct {
 	repeat bool
 	number uint64 // of the call
 	sent   bool
+	lost   bool // so was its answer, with a connection
 	done   chan Answer
 }
 
@@ -39,7 +47,13 @@ type Answer struct {
 // Done has the answer, once.
 func (m *Message) Done() <-chan Answer { return m.done }
 
-func (m *Message) answer(p *wirev1.Published, err error) { m.done <- Answer{p, err} }
+// answer has the outcome. What is refused the second time may have been taken the first time.
+func (m *Message) answer(p *wirev1.Published, err error) {
+	if err != nil && m.lost {
+		err = &Open{err}
+	}
+	m.done <- Answer{p, err}
+}
 
 // Room has the messages of one Subscriber, and is called under its lock.
 type Room struct {
@@ -125,9 +139,10 @@ func (r *Room) Connected(l *link.Conn) { r.put(l) }
 func (r *Room) Broken() {
 	for _, m := range r.unanswered {
 		if m.repeat {
+			m.lost = true
 			r.waiting = append(r.waiting, m)
 		} else {
-			m.answer(nil, ErrBroken)
+			m.done <- Answer{Err: ErrBroken}
 		}
 	}
 	clear(r.unanswered)
@@ -144,6 +159,7 @@ func (r *Room) End(err error) {
 	for id, m := range r.unanswered {
 		if m.repeat {
 			delete(r.unanswered, id)
+			m.lost = true
 			m.answer(nil, err)
 		}
 	}

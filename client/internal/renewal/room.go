@@ -11,13 +11,17 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
-// ErrNoConnection refuses a token where there is no connection, or none any more.
+// ErrNoConnection refuses a token where there is no connection.
 var ErrNoConnection = errors.New("there is no connection to take the token: the next one asks for its own")
 
-// Answer to a token.
+// errBroken answers a token that was sent, whose connection ended before its answer came.
+var errBroken = errors.New("the connection ended before the answer: the next one asks for a token of its own")
+
+// Answer to a token. Open: the mesh may have taken it.
 type Answer struct {
 	Refreshed *wirev1.Refreshed
 	Err       error
+	Open      bool
 }
 
 // Room has the tokens of one Subscriber that are not answered, and is called under its lock.
@@ -68,12 +72,12 @@ func (r *Room) Owes() bool { return len(r.asks) > 0 }
 func (r *Room) Connected(*link.Conn) {}
 
 // Broken answers what the connection took with it.
-func (r *Room) Broken() { r.End(ErrNoConnection) }
+func (r *Room) Broken() { r.End(errBroken) }
 
 // End answers everything.
 func (r *Room) End(err error) {
 	for id := range r.asks {
-		r.answered(id, Answer{Err: err})
+		r.answered(id, Answer{Err: err, Open: true})
 	}
 }
 
