@@ -127,3 +127,28 @@ func TestHistory(t *testing.T) {
 		t.Errorf("refused: %v", r)
 	}
 }
+
+// What has no log has no history, and that is said.
+func TestTheHistoryOfAnEphemeralTopic(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
+		done := failed(func(ctx context.Context) error {
+			for d, err := range s.History(ctx, "talk", 2) {
+				if err == nil {
+					t.Errorf("had %v", d)
+				}
+				return err
+			}
+			return nil
+		})
+		id := c.subscribe().GetId()
+		c.sendAll(
+			sent{wirev1.FrameType_FRAME_TYPE_SUBSCRIBED, &wirev1.Subscribed{Id: id, Recovered: true}},
+			sent{wirev1.FrameType_FRAME_TYPE_MESSAGE, &wirev1.Message{Topic: "talk"}},
+		)
+		c.expect(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{})
+		c.send(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBED, &wirev1.Unsubscribed{Id: id})
+		if err := <-done; !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package pushmesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -113,8 +114,8 @@ func (s *Subscriber) Pull(ctx context.Context, filter string, opts ...Option) (*
 // WithManualAck Delivery.Ack settles it.
 //
 // It ends when the subscription has ended, with the error of that if there is one, and with ctx's
-// when ctx ends. It may be called again, and by several goroutines: each message is yielded once,
-// those of one topic one after the other.
+// when ctx ends, whatever waits. It may be called again, and by several goroutines: each message is
+// yielded once, those of one topic one after the other.
 func (sub *Subscription) Messages(ctx context.Context) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		if sub.crew == nil || sub.handler != nil {
@@ -135,21 +136,28 @@ func (sub *Subscription) Messages(ctx context.Context) iter.Seq2[*Delivery, erro
 	}
 }
 
-// take waits for the next message. Without a post there is none any more: the subscription has
-// ended, or enough is closed and nothing waits.
+// take waits for the next message, as long as ctx. Without a post there is none any more: the
+// subscription has ended, or enough is closed and nothing waits.
 func (sub *Subscription) take(ctx context.Context, enough <-chan struct{}) (*postOf, posted, error) {
 	s := sub.s
-	for {
+	for ctx.Err() == nil {
 		s.mu.Lock()
-		p, it := sub.crew.Next()
-		if p != nil {
-			s.changed.Broadcast() // there is room
+		var p *postOf
+		var it posted
+		over, why := sub.ending() || s.closing, sub.err
+		if !sub.ending() {
+			why = s.err
 		}
-		more, over, closing := sub.crew.More(), sub.ending(), s.closing
+		if !over && !sub.leaving() {
+			if p, it = sub.crew.Next(); p != nil {
+				s.changed.Broadcast() // there is room
+			}
+		}
+		more := sub.crew.More()
 		s.mu.Unlock()
 		switch {
-		case over || closing:
-			return nil, posted{}, sub.Err()
+		case over:
+			return nil, posted{}, why
 		case p != nil:
 			return p, it, nil
 		case isClosed(enough):
@@ -161,9 +169,9 @@ func (sub *Subscription) take(ctx context.Context, enough <-chan struct{}) (*pos
 		case <-sub.ended:
 		case <-s.ctx.Done():
 		case <-ctx.Done():
-			return nil, posted{}, ctx.Err()
 		}
 	}
+	return nil, posted{}, ctx.Err()
 }
 
 // yield has the body of a loop, on that goroutine, handle a message, and settles it.
@@ -233,8 +241,8 @@ const leaveWithin = 2 * time.Second
 
 // History yields the last n messages of a topic, the oldest first, and ends with the newest that
 // there is when it is asked: for a client that goes on by its session, and shows what was before.
-// It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none. A
-// handler that others wait for, and a callback, can't wait for messages: in one of these it yields
+// It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none
+// (UNSUPPORTED). A handler that others wait for, and a callback, can't wait for messages: in one of these it yields
 // an error.
 func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
@@ -261,7 +269,11 @@ func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.S
 			defer cancel()
 			_ = sub.Unsubscribe(ctx) // what comes late is not told
 		}()
-		head, _ := sub.Head(topic)
+		head, logged := sub.Head(topic)
+		if !logged {
+			yield(nil, &Error{Code: CodeUnsupported, Message: fmt.Sprintf("%.40q is ephemeral: it has no history", topic)})
+			return
+		}
 		loop := caller.ID()
 		s.mu.Lock()
 		caught := sub.catching()

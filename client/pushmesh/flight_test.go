@@ -435,3 +435,101 @@ func TestDrainingInVain(t *testing.T) {
 		}
 	})
 }
+
+// A loop ends with its context, whether something waits or not, and what waits is had by the next
+// one.
+func TestALoopEndsWithItsContext(t *testing.T) {
+	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
+		pulled := make(chan *Subscription, 1)
+		go func() {
+			sub, _ := s.Pull(context.Background(), "room/a", WithAck())
+			pulled <- sub
+		}()
+		c.subscribed(7, 0, true)
+		sub := <-pulled
+		over, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		for d, err := range sub.Messages(over) {
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+				t.Errorf("%v, %v after %v", d, err, time.Since(began))
+			}
+		}
+		for seq := range uint64(3) {
+			c.message("room/a", seq+1, 0)
+		}
+		synctest.Wait()
+		var had []uint64
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, x := range []struct {
+			ctx context.Context
+			err error
+		}{{ctx, context.Canceled}, {over, context.DeadlineExceeded}} {
+			var err error
+			for d, e := range sub.Messages(x.ctx) {
+				if err = e; err == nil {
+					had = append(had, d.Seq)
+					cancel()
+				}
+			}
+			if !errors.Is(err, x.err) {
+				t.Errorf("ended with %v, want %v", err, x.err)
+			}
+		}
+		for d, err := range sub.Messages(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if had = append(had, d.Seq); d.Seq == 3 {
+				break
+			}
+		}
+		if !slices.Equal(had, []uint64{1, 2, 3}) {
+			t.Errorf("had %v", had)
+		}
+		c.ackedThrough("room/a", 3)
+	})
+}
+
+// A loop ends with the reason that the mesh refused its Subscriber for.
+func TestALoopEndsWithTheRefusal(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
+			inside, leave := make(chan struct{}, 1), make(chan struct{})
+			c.start(s, "room/b", func(context.Context, *Delivery) error { // the end waits for it
+				inside <- struct{}{}
+				<-leave
+				return nil
+			})
+			c.subscribed(7, 0, true)
+			pulled := make(chan *Subscription, 1)
+			go func() {
+				sub, _ := s.Pull(context.Background(), "room/a")
+				pulled <- sub
+			}()
+			c.subscribed(7, 0, true)
+			sub := <-pulled
+			c.message("room/a", 1, 0)
+			c.message("room/b", 1, 0)
+			<-inside
+			said := make(chan error, 1)
+			go func() {
+				var err error
+				for _, e := range sub.Messages(context.Background()) {
+					if err = e; err == nil && waits {
+						<-leave
+					}
+				}
+				said <- err
+			}()
+			synctest.Wait()
+			c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Code: wirev1.Code_CODE_FORBIDDEN})
+			synctest.Wait()
+			close(leave)
+			if err := <-said; !errors.Is(err, ErrForbidden) {
+				t.Errorf("ended with %v", err)
+			}
+		})
+	}
+}
