@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/edgetest"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -56,7 +57,7 @@ func soon(t *testing.T, what string, ch <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ch:
-	case <-time.After(patience):
+	case <-time.After(edgetest.Patience):
 		t.Fatal(what, " never came")
 	}
 }
@@ -69,7 +70,7 @@ func failed(f func(context.Context) error) chan error {
 
 func TestClaimIsHeldRenewedAndReleased(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	got := claiming(s, "seat/1", WithTTL(900*time.Millisecond), WithPriority(2), WithMaxWait(time.Minute))
 	c := e.welcome()
 	m := c.claim(wirev1.Claim_OP_ACQUIRE)
@@ -77,13 +78,13 @@ func TestClaimIsHeldRenewedAndReleased(t *testing.T) {
 		t.Fatal(m)
 	}
 	received := time.Now()
-	c.state(m, grantedFor(7, patience))
+	c.state(m, grantedFor(7, edgetest.Patience))
 	x := <-got
 	if x.err != nil || !x.c.Held() || x.c.Token() != 7 || x.c.Position() != 0 || x.c.Wait(t.Context()) != nil {
 		t.Fatalf("%v, held %v, token %d", x.err, x.c.Held(), x.c.Token())
 	}
-	if late := x.c.Deadline().Sub(received); late > patience {
-		t.Fatalf("held for %v from when the edge had the request on, the mesh said %v", late, patience)
+	if late := x.c.Deadline().Sub(received); late > edgetest.Patience {
+		t.Fatalf("held for %v from when the edge had the request on, the mesh said %v", late, edgetest.Patience)
 	}
 	if _, err := Join(t.Context(), s, "seat/1"); pushmesh.CodeOf(err) != pushmesh.CodeAlreadyExists {
 		t.Fatalf("claimed twice: %v", err)
@@ -107,9 +108,9 @@ func TestClaimIsHeldRenewedAndReleased(t *testing.T) {
 	if m.GetToken() != 8 || x.err != nil {
 		t.Fatal(m, x.err)
 	}
-	c.state(m, grantedFor(8, patience))
+	c.state(m, grantedFor(8, edgetest.Patience))
 	checked := failed(func(ctx context.Context) error { _, err := Check(ctx, s, "seat/1"); return err })
-	c.state(c.claim(wirev1.Claim_OP_CHECK), grantedFor(8, patience)) // behind the other answer
+	c.state(c.claim(wirev1.Claim_OP_CHECK), grantedFor(8, edgetest.Patience)) // behind the other answer
 	if err := <-checked; err != nil || !x.c.Deadline().After(before) {
 		t.Fatalf("%v, held until %v, before the renewal until %v", err, x.c.Deadline(), before)
 	}
@@ -117,7 +118,7 @@ func TestClaimIsHeldRenewedAndReleased(t *testing.T) {
 
 func TestClaimWaitsAndTakesTheOfferUp(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	positions := make(chan int, 10)
 	got := claiming(s, "seat/1", OnPosition(func(at int) { positions <- at }))
 	c := e.welcome()
@@ -138,12 +139,12 @@ func TestClaimWaitsAndTakesTheOfferUp(t *testing.T) {
 	if err := x.c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	c.state(acquire, grantedFor(9, patience))
+	c.state(acquire, grantedFor(9, edgetest.Patience))
 	renew := c.claim(wirev1.Claim_OP_RENEW)
 	if renew.GetToken() != 9 || x.c.Held() {
 		t.Fatalf("asked %v, held %v before it was taken up", renew, x.c.Held())
 	}
-	c.state(renew, grantedFor(9, patience))
+	c.state(renew, grantedFor(9, edgetest.Patience))
 	if err := x.c.Wait(t.Context()); err != nil || !x.c.Held() || x.c.Token() != 9 || x.c.Position() != 0 {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestClaimWaitsAndTakesTheOfferUp(t *testing.T) {
 // Whoever can't renew knows that the hold is over when it may be over, not later.
 func TestClaimThatCanNotBeRenewedIsLost(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	got := claiming(s, "seat/1")
 	c := e.welcome()
 	c.state(c.claim(wirev1.Claim_OP_ACQUIRE), grantedFor(1, 600*time.Millisecond))
@@ -182,7 +183,7 @@ func TestClaimThatCanNotBeRenewedIsLost(t *testing.T) {
 
 func TestClaimsAreTakenUpAgain(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	c := e.welcome()
 	take := func(resource string, st *wirev1.ClaimState) *Place {
 		got := claiming(s, resource)
@@ -193,7 +194,7 @@ func TestClaimsAreTakenUpAgain(t *testing.T) {
 		}
 		return x.c
 	}
-	holds, waits, gone := take("a", grantedFor(5, patience)), take("b", &wirev1.ClaimState{State: wirev1.ClaimState_STATE_QUEUED, Position: 2}), take("c", grantedFor(6, patience))
+	holds, waits, gone := take("a", grantedFor(5, edgetest.Patience)), take("b", &wirev1.ClaimState{State: wirev1.ClaimState_STATE_QUEUED, Position: 2}), take("c", grantedFor(6, edgetest.Patience))
 	c.Close()
 	c = e.welcome()
 	for range 3 {
@@ -201,7 +202,7 @@ func TestClaimsAreTakenUpAgain(t *testing.T) {
 		c.Expect(wirev1.FrameType_FRAME_TYPE_CLAIM, m)
 		switch {
 		case m.GetResource() == "a" && m.GetOp() == wirev1.Claim_OP_RENEW && m.GetToken() == 5:
-			c.state(m, grantedFor(5, patience))
+			c.state(m, grantedFor(5, edgetest.Patience))
 		case m.GetResource() == "b" && m.GetOp() == wirev1.Claim_OP_ACQUIRE:
 			c.state(m, &wirev1.ClaimState{State: wirev1.ClaimState_STATE_QUEUED, Position: 1})
 		case m.GetResource() == "c" && m.GetOp() == wirev1.Claim_OP_RENEW && m.GetToken() == 6:
@@ -228,7 +229,7 @@ func TestClaimsAreTakenUpAgain(t *testing.T) {
 
 func TestClaimRefused(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	got := claiming(s, "seat/1")
 	c := e.welcome()
 	c.refuseClaim(c.claim(wirev1.Claim_OP_ACQUIRE), &wirev1.Error{Code: wirev1.Code_CODE_FORBIDDEN})
@@ -246,7 +247,7 @@ func TestClaimRefused(t *testing.T) {
 	}
 	got = claiming(s, "seat/1") // is tried again where that can help
 	c.refuseClaim(c.claim(wirev1.Claim_OP_ACQUIRE), &wirev1.Error{Code: wirev1.Code_CODE_OVERLOADED, RetryAfterMs: 1})
-	c.state(c.claim(wirev1.Claim_OP_ACQUIRE), grantedFor(1, patience))
+	c.state(c.claim(wirev1.Claim_OP_ACQUIRE), grantedFor(1, edgetest.Patience))
 	if x := <-got; x.err != nil {
 		t.Fatal(x.err)
 	}
@@ -260,7 +261,7 @@ func TestClaimRefused(t *testing.T) {
 	if err := <-late; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(4, patience)) // it was granted meanwhile
+	c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(4, edgetest.Patience)) // it was granted meanwhile
 	if m := c.claim(wirev1.Claim_OP_RELEASE); m.GetToken() != 4 {
 		t.Fatal(m)
 	}
@@ -268,11 +269,11 @@ func TestClaimRefused(t *testing.T) {
 
 func TestReleaseThroughABreak(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	c := e.welcome()
 	for _, broken := range []bool{true, false} {
 		got := claiming(s, "seat/1")
-		c.state(c.claim(wirev1.Claim_OP_ACQUIRE), grantedFor(5, patience))
+		c.state(c.claim(wirev1.Claim_OP_ACQUIRE), grantedFor(5, edgetest.Patience))
 		x := <-got
 		done := failed(func(ctx context.Context) error { return x.c.Leave(ctx) })
 		m := c.claim(wirev1.Claim_OP_RELEASE)
@@ -290,7 +291,7 @@ func TestReleaseThroughABreak(t *testing.T) {
 
 func TestClaimWindow(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	var all []chan claimed
 	for i := range askWindow + 1 {
 		all = append(all, claiming(s, "seat/"+string(rune('a'+i))))
@@ -300,10 +301,10 @@ func TestClaimWindow(t *testing.T) {
 	for range askWindow {
 		asked = append(asked, c.claim(wirev1.Claim_OP_ACQUIRE))
 	}
-	c.state(asked[0], grantedFor(1, patience))
+	c.state(asked[0], grantedFor(1, edgetest.Patience))
 	asked = append(asked, c.claim(wirev1.Claim_OP_ACQUIRE)) // there is room now
 	for _, m := range asked[1:] {
-		c.state(m, grantedFor(1, patience))
+		c.state(m, grantedFor(1, edgetest.Patience))
 	}
 	for _, got := range all {
 		if x := <-got; x.err != nil {
@@ -314,7 +315,7 @@ func TestClaimWindow(t *testing.T) {
 
 func TestWatchClaim(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	told := make(chan Info, 10)
 	watching := make(chan *Watcher, 1)
 	go func() {
@@ -363,11 +364,11 @@ func TestWatchClaim(t *testing.T) {
 		checked <- i
 	}()
 	m = c.claim(wirev1.Claim_OP_CHECK) // and no LEAVE before
-	c.state(m, grantedFor(3, patience))
+	c.state(m, grantedFor(3, edgetest.Patience))
 	if i := <-checked; i.State != Granted || i.Token != 3 {
 		t.Fatal(i)
 	}
-	c.state(c.claim(wirev1.Claim_OP_RENEW), grantedFor(3, patience)) // the claim heard of it, too
+	c.state(c.claim(wirev1.Claim_OP_RENEW), grantedFor(3, edgetest.Patience)) // the claim heard of it, too
 	if err := x.c.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +381,7 @@ func TestWatchClaim(t *testing.T) {
 // it waits for can't, and is told so.
 func TestClaimsFromWithin(t *testing.T) {
 	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
 	c := e.welcome()
 	type got struct {
 		place *Place
@@ -428,7 +429,7 @@ func TestClaimsFromWithin(t *testing.T) {
 				t.Errorf("call %d of a callback was answered", i)
 			}
 		}
-	case <-time.After(patience):
+	case <-time.After(edgetest.Patience):
 		t.Fatal("a callback waits for itself")
 	}
 	talk()
@@ -444,7 +445,7 @@ func TestClaimsFromWithin(t *testing.T) {
 		if x.err != nil || x.place.Token() != 7 {
 			t.Error(x.err)
 		}
-	case <-time.After(patience):
+	case <-time.After(edgetest.Patience):
 		t.Fatal("the word lies behind messages that wait for the handler that waits for it")
 	}
 }
@@ -469,7 +470,7 @@ func TestClaimsThatMayHaveBeenDone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newFakeEdge(t)
-			s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+			s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 			c := e.welcome()
 			joined := make(chan *Place, 1)
 			go func() {
@@ -493,7 +494,7 @@ func TestClaimsThatMayHaveBeenDone(t *testing.T) {
 			}
 		})
 	}
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:1"}})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{"127.0.0.1:1"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var said *pushmesh.Error

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/edgetest"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
@@ -20,7 +21,7 @@ func inClaims(t *testing.T, f func(t *testing.T, s *pushmesh.Subscriber, e *fake
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := newPipeEdge(t)
-		s := newTestSubscriber(t, pushmesh.SubscriberConfig{Dial: e.Dial, Addrs: []string{"edge"}, MinBackoff: 100 * time.Millisecond})
+		s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Dial: e.Dial, Addrs: []string{"edge"}, MinBackoff: 100 * time.Millisecond})
 		c := e.welcomeWith(seldom)
 		f(t, s, e, c)
 	})

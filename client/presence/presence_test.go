@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/edgetest"
 	"github.com/pushmesh/pushmesh/client/pushmesh"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
@@ -19,8 +20,8 @@ const (
 	statedType   = wirev1.FrameType_FRAME_TYPE_STATED
 )
 
-func shows(e *fakeEdge) *edgeConn {
-	return e.welcomeWith(&wirev1.Welcome{Version: 1, Features: []string{"presence"}})
+func shows(e *edgetest.Edge) *edgetest.Conn {
+	return e.Welcome(&wirev1.Welcome{Version: 1, Features: []string{"presence"}})
 }
 
 // presenceLog has the changes that a watch tells, as text.
@@ -53,13 +54,13 @@ func (ch presenceLog) expect(t *testing.T, want string) {
 		if got != want {
 			t.Fatalf("told %q, want %q", got, want)
 		}
-	case <-time.After(patience):
+	case <-time.After(edgetest.Patience):
 		t.Fatalf("%q is not told", want)
 	}
 }
 
 // watching begins to watch room/1, and returns once the edge has the Watch.
-func watching(t *testing.T, s *pushmesh.Subscriber, c *edgeConn, f func(Change), first *wirev1.Presence) *Watcher {
+func watching(t *testing.T, s *pushmesh.Subscriber, c *edgetest.Conn, f func(Change), first *wirev1.Presence) *Watcher {
 	t.Helper()
 	type begun struct {
 		w   *Watcher
@@ -91,8 +92,8 @@ func users(all ...string) (members []*wirev1.Presence_Member) {
 }
 
 func TestPresenceIsToldAsDifferences(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	c, ch := shows(e), make(presenceLog, 10)
 	w := watching(t, s, c, ch.take, &wirev1.Presence{Topic: "room/1", Snapshot: true, Members: users("bob", "ann"), Count: 2})
 	ch.expect(t, "all +ann +bob 2")
@@ -144,8 +145,8 @@ func TestPresenceIsToldAsDifferences(t *testing.T) {
 
 // What was on its way to a watch that has ended is nothing to the next one.
 func TestAWatchBeginsWithASnapshot(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	c, ch := shows(e), make(presenceLog, 10)
 	watching(t, s, c, ch.take, &wirev1.Presence{Topic: "room/1", Snapshot: true, Count: 0}).Stop()
 	ch.expect(t, "all 0")
@@ -166,9 +167,9 @@ func TestAWatchBeginsWithASnapshot(t *testing.T) {
 
 // An edge that is older would end the connection at a frame that it does not know.
 func TestAnOlderEdgeIsNotAskedForPresence(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
-	c := e.welcome()
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	c := e.Welcome(edgetest.Plain())
 	if _, err := s.Start("room/1", func(context.Context, *pushmesh.Delivery) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -188,9 +189,9 @@ func TestAnOlderEdgeIsNotAskedForPresence(t *testing.T) {
 
 // A state is said again where it was refused for now, and on each new connection.
 func TestAStateIsSaidAgain(t *testing.T) {
-	e := newFakeEdge(t)
+	e := edgetest.New(t)
 	connected := make(chan struct{}, 9)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
 	c := shows(e)
 	said := make(chan error, 1)
 	say := func(state string) {
@@ -240,9 +241,9 @@ func TestAStateIsSaidAgain(t *testing.T) {
 
 // A state that is emptied while another one is on its way is said until it holds.
 func TestAnEmptyStateIsNotForgotten(t *testing.T) {
-	e := newFakeEdge(t)
+	e := edgetest.New(t)
 	connected := make(chan struct{}, 9)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
 	c := shows(e)
 	<-connected
 	said := make(chan error, 2)
@@ -272,9 +273,9 @@ func TestAnEmptyStateIsNotForgotten(t *testing.T) {
 
 // A state that was refused for good does not take a newer one with it.
 func TestARefusalOfAnOlderStateIsNotOneOfTheNewer(t *testing.T) {
-	e := newFakeEdge(t)
+	e := edgetest.New(t)
 	connected := make(chan struct{}, 9)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, OnConnect: func(pushmesh.Connection) { connected <- struct{}{} }})
 	c := shows(e)
 	<-connected
 	said := make(chan error, 2)
@@ -298,8 +299,8 @@ func TestARefusalOfAnOlderStateIsNotOneOfTheNewer(t *testing.T) {
 
 // Who is refused for now does not ask ten times a second for ever.
 func TestRefusedWatchesAreAskedForMoreSeldom(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, MinBackoff: 20 * time.Millisecond, MaxBackoff: time.Second})
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, MinBackoff: 20 * time.Millisecond, MaxBackoff: time.Second})
 	c, ch := shows(e), make(presenceLog, 10)
 	watching(t, s, c, ch.take, &wirev1.Presence{Topic: "room/1", Snapshot: true, Count: 0})
 	var m wirev1.Watch
@@ -318,8 +319,8 @@ func TestRefusedWatchesAreAskedForMoreSeldom(t *testing.T) {
 // A state that is refused for good leaves the one before, also for the next connection; one that no
 // edge could be told is not kept.
 func TestARefusedStateLeavesTheOneBefore(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}})
 	c := shows(e)
 	if err := s.Connected(t.Context()); err != nil {
 		t.Fatal(err)
@@ -350,7 +351,7 @@ func TestARefusedStateLeavesTheOneBefore(t *testing.T) {
 		t.Fatalf("said again %v", &m)
 	}
 	c.Close()
-	c = e.welcome() // which knows no presence
+	c = e.Welcome(edgetest.Plain()) // which knows no presence
 	if err := s.Connected(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -367,8 +368,8 @@ func TestARefusedStateLeavesTheOneBefore(t *testing.T) {
 // A handler may say a state and watch, however much lies before the answers; a callback that the
 // answer waits for can't, and is told so.
 func TestPresenceFromWithin(t *testing.T) {
-	e := newFakeEdge(t)
-	s := newTestSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
+	e := edgetest.New(t)
+	s := edgetest.NewSubscriber(t, pushmesh.SubscriberConfig{Addrs: []string{e.Addr()}, ReceiveWindow: 4})
 	c := shows(e)
 	said, ch := make(chan error, 3), make(presenceLog, 10)
 	first := true
@@ -405,7 +406,7 @@ func TestPresenceFromWithin(t *testing.T) {
 		select {
 		case err := <-said:
 			return err
-		case <-time.After(patience):
+		case <-time.After(edgetest.Patience):
 			t.Fatalf("%s: the answer lies behind messages that wait for the handler that waits for it", what)
 			return nil
 		}
