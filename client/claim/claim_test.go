@@ -110,7 +110,8 @@ func TestClaimIsHeldRenewedAndReleased(t *testing.T) {
 	}
 	c.state(m, grantedFor(8, edgetest.Patience))
 	checked := failed(func(ctx context.Context) error { _, err := Check(ctx, s, "seat/1"); return err })
-	c.state(c.claim(wirev1.Claim_OP_CHECK), grantedFor(8, edgetest.Patience)) // behind the other answer
+	// behind the other answer
+	c.state(c.claim(wirev1.Claim_OP_CHECK), grantedFor(8, edgetest.Patience))
 	if err := <-checked; err != nil || !x.c.Deadline().After(before) {
 		t.Fatalf("%v, held until %v, before the renewal until %v", err, x.c.Deadline(), before)
 	}
@@ -261,7 +262,8 @@ func TestClaimRefused(t *testing.T) {
 	if err := <-late; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(4, edgetest.Patience)) // it was granted meanwhile
+	// it was granted meanwhile
+	c.state(c.claim(wirev1.Claim_OP_LEAVE), grantedFor(4, edgetest.Patience))
 	if m := c.claim(wirev1.Claim_OP_RELEASE); m.GetToken() != 4 {
 		t.Fatal(m)
 	}
@@ -368,7 +370,8 @@ func TestWatchClaim(t *testing.T) {
 	if i := <-checked; i.State != Granted || i.Token != 3 {
 		t.Fatal(i)
 	}
-	c.state(c.claim(wirev1.Claim_OP_RENEW), grantedFor(3, edgetest.Patience)) // the claim heard of it, too
+	// the claim heard of it, too
+	c.state(c.claim(wirev1.Claim_OP_RENEW), grantedFor(3, edgetest.Patience))
 	if err := x.c.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -242,8 +242,8 @@ const leaveWithin = 2 * time.Second
 // History yields the last n messages of a topic, the oldest first, and ends with the newest that
 // there is when it is asked: for a client that goes on by its session, and shows what was before.
 // It needs what a subscription to the topic with FromLast needs. An ephemeral topic has none
-// (UNSUPPORTED). A handler that others wait for, and a callback, can't wait for messages: in one of these it yields
-// an error.
+// (UNSUPPORTED). A handler that others wait for, and a callback, can't wait for messages: in one of
+// these it yields an error.
 func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.Seq2[*Delivery, error] {
 	return func(yield func(*Delivery, error) bool) {
 		if topicfilter.Wild(topic) {

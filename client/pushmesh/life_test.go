@@ -373,7 +373,8 @@ func TestABreakDuringAHandler(t *testing.T) {
 					t.Errorf("asked for %v", m)
 				}
 			}
-			c.quiet(time.Minute) // once, and without an ACK of what this connection has not delivered
+			// once, and without an ACK of what this connection has not delivered
+			c.quiet(time.Minute)
 		})
 	}
 }

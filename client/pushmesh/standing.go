@@ -159,8 +159,8 @@ func (sub *Subscription) Head(topic string) (Position, bool) {
 
 // CaughtUp waits until every message up to the heads (Head) was handled, or won't come: what comes
 // from then on is live. A handler, and the body of a loop, whose own message may be among these,
-// can't wait for it: called there, it is an error, unless there is nothing to wait for. How far a session, a group or a ranking has come is not known here
-// (UNSUPPORTED).
+// can't wait for it: called there, it is an error, unless there is nothing to wait for. How far a
+// session, a group or a ranking has come is not known here (UNSUPPORTED).
 func (sub *Subscription) CaughtUp(ctx context.Context) error {
 	if sub.shared() || sub.ranked() || sub.request.GetStart() == wirev1.Start_START_SESSION {
 		return &Error{Code: CodeUnsupported, Message: "where a session, a group or a ranking stands is not known to its subscriptions"}

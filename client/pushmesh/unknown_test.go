@@ -59,7 +59,8 @@ func TestAPublishThatMayHaveBeen(t *testing.T) {
 			})
 		})
 	}
-	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) { // what was answered is known
+	inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
+		// what was answered is known
 		done := publishing1(s, ClientMessage{Topic: "room/a", DedupeKey: "k"})
 		c.send(wirev1.FrameType_FRAME_TYPE_ERROR, &wirev1.Error{Ref: c.publish().GetId(), Code: wirev1.Code_CODE_RATE_LIMITED})
 		var e *Error

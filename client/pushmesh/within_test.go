@@ -112,7 +112,8 @@ func sites() map[string]site {
 			e.cuts = []int64{2000}
 			cfg.OnDisconnect = func(error) { here() }
 		}, handler: func(func()) Handler {
-			return func(context.Context, *Delivery) error { return errors.New("again") } // until the connection is cut
+			// until the connection is cut
+			return func(context.Context, *Delivery) error { return errors.New("again") }
 		}, opts: []Option{WithAck()}, refused: slices.DeleteFunc(append([]string{"Connected"}, answers...), func(call string) bool { return call == "Unsubscribe" })},
 		"Token": {prepare: func(cfg *SubscriberConfig, _ *scriptEdge, here func()) {
 			cfg.Token = func(context.Context) (string, error) { here(); return "t", nil }

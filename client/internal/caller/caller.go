@@ -13,7 +13,8 @@ func ID() uint64 {
 	var buf [64]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
 	digits, _, _ := bytes.Cut(text, []byte(" "))
-	id, _ := strconv.ParseUint(string(digits), 10, 64) // 0, which is none, where stacks look otherwise
+	// 0, which is none, where stacks look otherwise
+	id, _ := strconv.ParseUint(string(digits), 10, 64)
 	return id
 }
 

@@ -29,8 +29,8 @@ type Host interface {
 	// Over is why it has ended, or ends; nil: it works.
 	Over() error
 	// Waits is for a call with ctx that is to wait for something that comes over the connection. An
-	// error says that it would wait for itself. Otherwise the connection is read on for it, whatever
-	// waits for handlers, until done is called. It takes the lock.
+	// error says that it would wait for itself. Otherwise the connection is read on for it,
+	// whatever waits for handlers, until done is called. It takes the lock.
 	Waits(ctx context.Context) (done func(), err error)
 	// Waited is the error of a context that ended, with what stood in the way. It takes the lock.
 	Waited(ctx context.Context, what string) error
