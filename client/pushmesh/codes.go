@@ -1,6 +1,11 @@
 package pushmesh
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
+)
 
 // Code is the one closed list of reasons, the same on the wire, in gRPC, logs and metrics. What
 // each means, and what to do, is in docs/protocol.md. A mesh of a later edition may have others.
@@ -56,85 +61,30 @@ const (
 	CodeNone Code = -1
 )
 
-// codeNames are as the mesh writes them.
-var codeNames = [...]string{
-	CodeOK:                   "OK",
-	CodeBadFrame:             "BAD_FRAME",
-	CodeFrameTooLarge:        "FRAME_TOO_LARGE",
-	CodeUnknownFrame:         "UNKNOWN_FRAME",
-	CodeHandshakeTimeout:     "HANDSHAKE_TIMEOUT",
-	CodeUnauthenticated:      "UNAUTHENTICATED",
-	CodeForbidden:            "FORBIDDEN",
-	CodeBadTopic:             "BAD_TOPIC",
-	CodeTooManySubscriptions: "TOO_MANY_SUBSCRIPTIONS",
-	CodeRateLimited:          "RATE_LIMITED",
-	CodeOverloaded:           "OVERLOADED",
-	CodeSlowConsumer:         "SLOW_CONSUMER",
-	CodeIdleTimeout:          "IDLE_TIMEOUT",
-	CodeUnhealthy:            "UNHEALTHY",
-	CodeSessionTakenOver:     "SESSION_TAKEN_OVER",
-	CodeDraining:             "DRAINING",
-	CodeUnavailable:          "UNAVAILABLE",
-	CodeInternal:             "INTERNAL",
-	CodeUnsupported:          "UNSUPPORTED",
-	CodeTokenExpired:         "TOKEN_EXPIRED",
-	CodeNotHeld:              "NOT_HELD",
-	CodeTooManyConnections:   "TOO_MANY_CONNECTIONS",
-	CodeInvalidArgument:      "INVALID_ARGUMENT",
-	CodeNotFound:             "NOT_FOUND",
-	CodeAlreadyExists:        "ALREADY_EXISTS",
-	CodeConflict:             "CONFLICT",
-	CodeOutOfOrder:           "OUT_OF_ORDER",
-	CodeAckTimeout:           "ACK_TIMEOUT",
-	CodeEpochChanged:         "EPOCH_CHANGED",
-	CodePayloadTooLarge:      "PAYLOAD_TOO_LARGE",
-	CodeTooManyTopics:        "TOO_MANY_TOPICS",
-	CodeExpired:              "EXPIRED",
-	CodeRetention:            "RETENTION",
-	CodeQueueFull:            "QUEUE_FULL",
-	CodeConflated:            "CONFLATED",
-	CodeFiltered:             "FILTERED",
-	CodeRankedOut:            "RANKED_OUT",
-	CodeNotYours:             "NOT_YOURS",
-	CodeMemoryBudget:         "MEMORY_BUDGET",
-	CodeAttemptsExhausted:    "ATTEMPTS_EXHAUSTED",
-	CodeNoSubscriber:         "NO_SUBSCRIBER",
-	CodeCancelled:            "CANCELLED",
-}
+// onWire begins the names of codes in the schema.
+const onWire = "CODE_"
 
 // String is the name of the code, as the mesh writes it: "FORBIDDEN".
 func (c Code) String() string {
-	switch {
-	case c == CodeNone:
+	if c == CodeNone {
 		return "NONE"
-	case c >= 0 && int(c) < len(codeNames):
-		return codeNames[c]
 	}
-	return "CODE_" + strconv.Itoa(int(c))
-}
-
-// codeNamed is the code of a name; false where there is none.
-func codeNamed(name string) (Code, bool) {
-	for c, n := range codeNames {
-		if n == name {
-			return Code(c), true
-		}
+	if name, known := wirev1.Code_name[int32(c)]; known {
+		return strings.TrimPrefix(name, onWire)
 	}
-	return 0, false
+	return onWire + strconv.Itoa(int(c))
 }
 
 // Retryable reports whether what was refused with the code can succeed, tried again as it is. A
 // code that is not known here is of a later edition, and counts as CodeInternal.
 func (c Code) Retryable() bool {
-	if int(c) >= len(codeNames) {
-		return true
-	}
 	switch c {
 	case CodeHandshakeTimeout, CodeRateLimited, CodeOverloaded, CodeSlowConsumer, CodeIdleTimeout, CodeUnhealthy,
 		CodeDraining, CodeUnavailable, CodeInternal, CodeTooManyConnections, CodeAckTimeout:
 		return true
 	}
-	return false
+	_, known := wirev1.Code_name[int32(c)]
+	return !known && c >= 0
 }
 
 // Targets for errors.Is: errors.Is(err, ErrForbidden) reports whether the mesh, or this package for

@@ -50,11 +50,11 @@ func decodeGoAway(body []byte) *goAway {
 func (s *Subscriber) run() {
 	defer close(s.ended)
 	s.mu.Lock()
-	s.reader = caller.ID()
+	s.inside.Reader = caller.ID()
 	s.mu.Unlock()
 	route := reconnect.NewRoute(s.cfg.Addrs, s.cfg.lookup)
 	wait := reconnect.Backoff{Low: s.cfg.MinBackoff, High: s.cfg.MaxBackoff}
-	var ghost ghost
+	var ghost reconnect.Ghost
 	expired := false // a Hello was refused for its token's time since the last Welcome
 	for s.ctx.Err() == nil {
 		l, err := s.open(s.ctx, route.Next(s.ctx))
@@ -86,11 +86,14 @@ func (s *Subscriber) run() {
 			expired = true
 		}
 		if !welcomed {
-			if ghost.left(err); refusal == nil && !route.Round() && !asked(err) {
+			if errors.As(err, new(*link.Unanswered)) {
+				ghost.Left(time.Now())
+			}
+			if refusal == nil && !route.Round() && !asked(err) {
 				continue // another address may do at once
 			}
 		}
-		if refusal != nil && !ghost.took(refusal) {
+		if refusal != nil && (refusal.Code != CodeSessionTakenOver || !ghost.Took(time.Now())) {
 			s.cfg.Logger.Error("pushmesh: refused for good", "error", refusal)
 			s.finish(refusal)
 			return
@@ -214,7 +217,7 @@ func (s *Subscriber) disconnected(l *link.Conn, planned bool) {
 	defer s.unlock()
 	s.link, s.resuming = nil, nil
 	s.flushAcks()
-	s.queue.dropDurable()
+	s.queue.Keep(item.passing) // what is durable comes again
 	s.release()
 	for _, sub := range s.subs {
 		sub.sent = false
@@ -304,29 +307,4 @@ func (s *Subscriber) final(err error) *Error {
 func asked(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.RetryAfter > 0 && e.Code != CodeOverloaded
-}
-
-// ghostFor is how long after a Hello was left unanswered the loss of the session may be that
-// Hello's doing.
-const ghostFor = time.Minute
-
-// ghost is a Hello that was left unanswered. An edge that was frozen reads it when it goes on, and
-// takes the session from the connection that the same subscriber has made elsewhere meanwhile.
-// Edges look whether the client is still there; where they can't know, it comes back, once.
-type ghost struct{ at time.Time }
-
-// left notes how an attempt to connect ended.
-func (g *ghost) left(err error) {
-	if errors.As(err, new(*link.Unanswered)) {
-		g.at = time.Now()
-	}
-}
-
-// took reports whether such a Hello may be why a connection ended.
-func (g *ghost) took(why *Error) bool {
-	if why.Code != CodeSessionTakenOver || g.at.IsZero() || time.Since(g.at) > ghostFor {
-		return false
-	}
-	*g = ghost{}
-	return true
 }

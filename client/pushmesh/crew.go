@@ -59,11 +59,11 @@ func (s *Subscriber) work(sub *Subscription) {
 		if p == nil {
 			break
 		}
-		s.running++
+		s.inside.Handlers++
 		s.mu.Unlock()
 		err := s.call(sub, it.d)
 		s.mu.Lock()
-		s.running--
+		s.inside.Handlers--
 		s.took(it, err)
 		w.Handled(p)
 		if len(s.gaps)+len(s.calls) > 0 {
@@ -251,7 +251,7 @@ func (s *Subscriber) History(ctx context.Context, topic string, n uint64) iter.S
 			return
 		}
 		s.mu.Lock()
-		if at, _ := s.calledAt(ctx); at == inQueue || at == onReader {
+		if at, _ := s.calledAt(ctx); at == caller.InQueue || at == caller.OnReader {
 			s.mu.Unlock()
 			yield(nil, errWaitByHandler)
 			return

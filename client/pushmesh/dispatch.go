@@ -43,7 +43,7 @@ func (s *Subscriber) enqueue(it item) error {
 	if s.closing || s.draining {
 		return nil // what is durable is not ACKed, and comes again
 	}
-	s.queue.push(it)
+	s.queue.Push(it)
 	if !s.dispatching {
 		s.dispatching = true
 		go s.dispatch()
@@ -54,7 +54,7 @@ func (s *Subscriber) enqueue(it item) error {
 // crowded reports whether there is no room for an item of that size. Called with s.mu held, as is
 // owed.
 func (s *Subscriber) crowded(size int) bool {
-	n, bytes := s.queue.len(), s.queue.bytes+size
+	n, bytes := s.queue.Len(), s.queue.Bytes()+size
 	switch {
 	case n == 0 || n < s.cfg.ReceiveWindow+64 && bytes <= maxQueueBytes:
 		return false
@@ -94,9 +94,9 @@ func (s *Subscriber) owed() bool {
 func (s *Subscriber) dispatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.queue.len() > 0 && !s.closing {
-		number, it := s.queue.pop()
-		if s.queue.len() == s.cfg.ReceiveWindow/2 {
+	for s.queue.Len() > 0 && !s.closing {
+		number, it := s.queue.Pop()
+		if s.queue.Len() == s.cfg.ReceiveWindow/2 {
 			s.changed.Broadcast()
 		}
 		s.deal(number, it)
@@ -206,11 +206,11 @@ func (s *Subscriber) hand(x *handing, i int) {
 		x.left = true
 		x.f.open-- // an ACK of the handler's leaves at once
 	}
-	s.running++
+	s.inside.Handlers++
 	s.mu.Unlock()
 	err := s.call(sub, d)
 	s.mu.Lock()
-	s.running--
+	s.inside.Handlers--
 	s.stats.Delivered++
 	if r.f != nil { // WithManualAck
 		if err != nil && !r.done {
@@ -254,16 +254,6 @@ var (
 	errUnsubscribeByHandler = errors.New("pushmesh: Unsubscribe was called where its confirmation can't be waited for, by a handler of an Inline subscriber or a callback: nothing more of the subscription is handed over, and it ends when the edge has confirmed that")
 )
 
-// callSite is where a call comes from.
-type callSite int
-
-const (
-	elsewhere callSite = iota
-	inCrew             // a handler of a crew
-	inQueue            // a handler that all others wait for, or a callback like that
-	onReader           // a handler or a callback that all that comes over the connection waits for
-)
-
 // handlerOf is what handlers' contexts say their Subscription by.
 type handlerOf struct{}
 
@@ -272,29 +262,15 @@ type handlerOf struct{}
 var nameDispatch, nameWork = caller.Name((*Subscriber).dispatch), caller.Name((*Subscriber).work)
 
 // calledAt is where a call with ctx comes from, and whose handler it is, where ctx says that.
-// Called with s.mu held, as are the next ones.
-func (s *Subscriber) calledAt(ctx context.Context) (at callSite, of *Subscription) {
-	if s.running+s.telling == 0 {
-		return elsewhere, nil
-	}
-	if s.calledOnReader() {
-		return onReader, nil
+// Called with s.mu held, as is the next one.
+func (s *Subscriber) calledAt(ctx context.Context) (at caller.Site, of *Subscription) {
+	if s.inside.OnReader() {
+		return caller.OnReader, nil
 	}
 	if of, _ = ctx.Value(handlerOf{}).(*Subscription); of != nil && of.s != s {
-		return elsewhere, nil
+		return caller.Elsewhere, nil
 	}
-	switch caller.Under(nameDispatch, nameWork) {
-	case 0:
-		return inQueue, of
-	case 1:
-		return inCrew, of
-	}
-	return elsewhere, nil
-}
-
-// calledOnReader reports whether the calling goroutine is the one that reads.
-func (s *Subscriber) calledOnReader() bool {
-	return (s.telling > 0 || s.cfg.Inline && s.running > 0) && caller.ID() == s.reader
+	return s.inside.Site(nameDispatch, nameWork), of
 }
 
 // awaiting has the connection read on, as far as there is room aside, until done is called: who
@@ -313,7 +289,7 @@ func (s *Subscriber) awaiting() (done func()) {
 func (s *Subscriber) answerable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calledOnReader() {
+	if s.inside.OnReader() {
 		return errWaitByHandler
 	}
 	return nil
@@ -322,11 +298,11 @@ func (s *Subscriber) answerable() error {
 // tellProgram calls a function of the program's on the goroutine that reads. It takes s.mu.
 func (s *Subscriber) tellProgram(f func()) {
 	s.mu.Lock()
-	s.telling++
+	s.inside.Callbacks++
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.telling--
+		s.inside.Callbacks--
 		s.mu.Unlock()
 	}()
 	f()
@@ -351,52 +327,9 @@ type item struct {
 	progress *wirev1.Progress
 }
 
-// queue is a first-in first-out of items. Guarded by Subscriber.mu.
-type queue struct {
-	items  []item
-	head   int
-	bytes  int
-	pushed uint64 // ever: the number of the next one
-}
+// Size is what it has of maxQueueBytes.
+func (it item) Size() int { return it.size }
 
-func (q *queue) len() int { return len(q.items) - q.head }
-
-func (q *queue) push(it item) {
-	q.items = append(q.items, it)
-	q.bytes += it.size
-	q.pushed++
-}
-
-// pop takes the first one, and says which number it has.
-func (q *queue) pop() (number uint64, it item) {
-	number = q.pushed - uint64(q.len())
-	it = q.items[q.head]
-	q.items[q.head] = item{}
-	q.head++
-	q.bytes -= it.size
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-		if cap(q.items) > 64 {
-			q.items = nil // an idle subscriber owns no queue
-		}
-	} else if q.head > 1024 && q.head > len(q.items)/2 {
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
-	}
-	return number, it
-}
-
-// dropDurable takes out what the next connection will send again. Ephemeral messages would be lost:
-// they stay.
-func (q *queue) dropDurable() {
-	kept := make([]item, 0, q.len())
-	bytes := 0
-	for _, it := range q.items[q.head:] {
-		if it.d != nil && it.d.Seq == 0 {
-			kept = append(kept, it)
-			bytes += it.size
-		}
-	}
-	q.items, q.head, q.bytes = kept, 0, bytes
-}
+// passing reports whether the item would be lost where the next connection does not bring it: a
+// message of an ephemeral topic.
+func (it item) passing() bool { return it.d != nil && it.d.Seq == 0 }

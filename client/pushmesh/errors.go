@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/status"
 	"github.com/pushmesh/pushmesh/proto/dialfault"
 )
 
@@ -101,29 +98,14 @@ func (e *nackError) Unwrap() error { return e.err }
 // unsent is the refusal of a frame that could not be sent.
 func unsent(u *link.Unsendable) *Error { return &Error{Code: Code(u.Code), Message: u.Message} }
 
-// fromStatus finds the reason of a gRPC call's error. The code of google.rpc.ErrorInfo wins over
-// the status's.
+// fromStatus finds the reason of a gRPC call's error.
 func fromStatus(err error) *Error {
 	var ours *Error
 	if errors.As(err, &ours) {
 		return ours
 	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return &Error{Code: CodeUnavailable, Message: err.Error()}
-	}
-	e := &Error{Code: fromGRPC(st.Code()), Message: st.Message()}
-	for _, d := range st.Details() {
-		switch d := d.(type) {
-		case *errdetails.ErrorInfo:
-			if c, ok := codeNamed(d.GetReason()); ok {
-				e.Code = c
-			}
-		case *errdetails.RetryInfo:
-			e.RetryAfter = d.GetRetryDelay().AsDuration()
-		}
-	}
-	return e
+	c, message, retryAfter := status.Of(err)
+	return &Error{Code: Code(c), Message: message, RetryAfter: retryAfter}
 }
 
 // connFault is fromStatus of a call to addr: what gRPC says of a connection that can't be made
@@ -134,24 +116,6 @@ func connFault(addr string, err error) *Error {
 		e.Message, _ = dialfault.Explain(addr, e.Message)
 	}
 	return e
-}
-
-func fromGRPC(c codes.Code) Code {
-	switch c {
-	case codes.InvalidArgument, codes.OutOfRange:
-		return CodeInvalidArgument
-	case codes.Unauthenticated:
-		return CodeUnauthenticated
-	case codes.PermissionDenied:
-		return CodeForbidden
-	case codes.Unimplemented:
-		return CodeUnsupported
-	case codes.ResourceExhausted:
-		return CodeOverloaded
-	case codes.Internal, codes.Unknown, codes.DataLoss:
-		return CodeInternal
-	}
-	return CodeUnavailable
 }
 
 // waitError is the end of a context while something was waited for, with what stood in the way.

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -31,20 +30,5 @@ func TestAHelloOfItsOwnThatTakesTheSessionBack(t *testing.T) {
 	}
 	if CodeOf(s.Err()) != CodeSessionTakenOver {
 		t.Fatal("ended with ", s.Err())
-	}
-}
-
-func TestAGhostIsForgotten(t *testing.T) {
-	why := &Error{Code: CodeSessionTakenOver}
-	var g ghost
-	if g.left(why); g.took(why) {
-		t.Error("a refusal is an answer")
-	}
-	if g.left(&link.Unanswered{Addr: "a:1", Err: why}); g.took(&Error{Code: CodeForbidden}) || !g.took(why) || g.took(why) {
-		t.Error("it takes the session, and once")
-	}
-	g.left(&link.Unanswered{Addr: "a:1", Err: why})
-	if g.at = g.at.Add(-ghostFor); g.took(why) {
-		t.Error("after its time")
 	}
 }

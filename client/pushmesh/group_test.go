@@ -120,8 +120,8 @@ func TestACrewsBacklogEndsWithItsConnection(t *testing.T) {
 			synctest.Wait()
 			got.wait(t, 1)
 			s.mu.Lock()
-			if n, _ := sub.crew.Waiting(); s.queue.len()+n > 2*cuts || s.held > 1 {
-				t.Errorf("%d messages wait, and %d before them, %d are held", n, s.queue.len(), s.held)
+			if n, _ := sub.crew.Waiting(); s.queue.Len()+n > 2*cuts || s.held > 1 {
+				t.Errorf("%d messages wait, and %d before them, %d are held", n, s.queue.Len(), s.held)
 			}
 			s.mu.Unlock()
 			c.message("room/a", seq+1, 0, id)

@@ -26,7 +26,7 @@ func (s *Subscriber) Publish(ctx context.Context, m ClientMessage) (Result, erro
 	case s.closing || s.err != nil:
 		defer s.mu.Unlock()
 		return Result{}, s.endError()
-	case s.calledOnReader():
+	case s.inside.OnReader():
 		s.mu.Unlock()
 		return Result{}, errWaitByHandler
 	}
@@ -96,7 +96,7 @@ func (s *Subscriber) RefreshToken(ctx context.Context, token string) (expires ti
 	case s.closing || s.err != nil:
 		defer s.mu.Unlock()
 		return time.Time{}, s.endError()
-	case s.calledOnReader():
+	case s.inside.OnReader():
 		s.mu.Unlock()
 		return time.Time{}, errWaitByHandler
 	}

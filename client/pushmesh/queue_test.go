@@ -8,94 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
-
-// A queue is first in, first out, knows its bytes, keeps what is ephemeral when a connection ends,
-// and keeps no memory of what it gave away.
-func TestQueueAgainstASlice(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var q queue
-		var model []item
-		made := uint64(0)
-		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			n := rapid.IntRange(1, 1500).Draw(t, "n")
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
-			case 0, 1, 2:
-				for range n {
-					made++
-					it := item{size: int(made%7 + 1)}
-					switch made % 3 {
-					case 0:
-						it.progress = &wirev1.Progress{From: made}
-					case 1:
-						it.d = &Delivery{Seq: made}
-					default:
-						it.d = &Delivery{Topic: "passing"}
-					}
-					q.push(it)
-					model = append(model, it)
-				}
-			case 3, 4:
-				for range min(n, len(model)) {
-					if _, got := q.pop(); got != model[0] {
-						t.Fatalf("popped %+v, want %+v", got, model[0])
-					}
-					model = model[1:]
-				}
-			default:
-				q.dropDurable()
-				var kept []item
-				for _, it := range model {
-					if it.d != nil && it.d.Seq == 0 {
-						kept = append(kept, it)
-					}
-				}
-				model = kept
-			}
-			bytes := 0
-			for _, it := range model {
-				bytes += it.size
-			}
-			if q.len() != len(model) || q.bytes != bytes {
-				t.Fatalf("%d items of %d bytes, want %d of %d", q.len(), q.bytes, len(model), bytes)
-			}
-			for _, it := range q.items[:q.head] {
-				if it != (item{}) {
-					t.Fatal("a message that was handed over is kept")
-				}
-			}
-			if len(model) == 0 && cap(q.items) > 1500 {
-				t.Fatalf("an empty queue has room for %d", cap(q.items))
-			}
-		}
-	})
-}
-
-// A queue that never runs empty does not grow for ever, and one that does owns nothing but a
-// little.
-func TestAQueuesMemory(t *testing.T) {
-	var q queue
-	for range 100 {
-		q.push(item{})
-	}
-	for range 100_000 {
-		q.push(item{})
-		q.pop()
-		if cap(q.items) > 8192 {
-			t.Fatalf("room for %d, and 100 wait", cap(q.items))
-		}
-	}
-	for q.len() > 0 {
-		q.pop()
-	}
-	if cap(q.items) > 64 {
-		t.Errorf("an idle queue has room for %d", cap(q.items))
-	}
-}
 
 // room is how much the reader takes in that no handler has yet: at most a window's messages and
 // some, in bytes too; while somebody waits for an answer behind them, much more. One message has
@@ -120,7 +35,9 @@ func TestTheRoomBeforeHandlers(t *testing.T) {
 		{maxAside, 0, 1, false, true},
 	} {
 		s := &Subscriber{cfg: SubscriberConfig{ReceiveWindow: window}}
-		s.queue = queue{items: make([]item, x.n), bytes: x.bytes}
+		for i := range x.n {
+			s.queue.Push(item{size: x.bytes * (1 - min(i, 1))}) // the first one has them all
+		}
 		if x.owed {
 			s.rooms = []room{{Room: &checks{asks: map[uint32]chan error{1: nil}}}}
 		}

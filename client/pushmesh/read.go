@@ -6,23 +6,21 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/client/internal/link"
+	"github.com/pushmesh/pushmesh/client/internal/message"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
-
-// maxNames bounds the topic names that a reader keeps to share their memory.
-const maxNames = 4096
 
 // reader turns the frames of one connection into events of the subscriber.
 type reader struct {
 	s     *Subscriber
 	l     *link.Conn
 	away  *goAway
-	names map[string]string
+	names message.Names
 }
 
 // read handles frames until the connection ends, and says why it did.
 func (s *Subscriber) read(l *link.Conn) error {
-	r := reader{s: s, l: l, names: map[string]string{}}
+	r := reader{s: s, l: l, names: message.Names{}}
 	for {
 		t, body, err := l.Next()
 		if err == nil {
@@ -66,13 +64,13 @@ func (r *reader) frame(t wirev1.FrameType, body []byte) error {
 func (r *reader) message(body []byte) error {
 	if r.s.cfg.Inline {
 		d := &r.s.scratch
-		if err := d.decode(body, r.intern); err != nil {
+		if err := d.decode(body, r.names.Of); err != nil {
 			return err
 		}
 		return r.s.take(item{d: d, link: r.l})
 	}
 	d := &Delivery{}
-	if err := d.decode(bytes.Clone(body), r.intern); err != nil {
+	if err := d.decode(bytes.Clone(body), r.names.Of); err != nil {
 		return err
 	}
 	return r.s.take(item{d: d, link: r.l, size: len(body)})
@@ -92,19 +90,6 @@ func (s *Subscriber) take(it item) error {
 	s.deal(0, it)
 	s.dispatching = false
 	return nil
-}
-
-// intern makes a topic's name of bytes that don't last.
-func (r *reader) intern(b []byte) string {
-	if name, ok := r.names[string(b)]; ok {
-		return name
-	}
-	if len(r.names) >= maxNames {
-		clear(r.names)
-	}
-	name := string(b)
-	r.names[name] = name
-	return name
 }
 
 func (r *reader) subscribed(body []byte) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/ext"
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -61,9 +62,9 @@ func (h host) Waits(ctx context.Context) (done func(), err error) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
 	switch at, _ := h.s.calledAt(ctx); at {
-	case onReader:
+	case caller.OnReader:
 		return nil, errWaitByHandler
-	case inQueue, inCrew:
+	case caller.InQueue, caller.InCrew:
 		return h.s.awaiting(), nil
 	}
 	return func() {}, nil

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log/slog"
 	"strings"
 	"sync"
@@ -18,18 +21,49 @@ import (
 
 // The codes are the protocol's, name and number.
 func TestCodesAreTheProtocols(t *testing.T) {
-	if len(codeNames) != len(wirev1.Code_name) {
-		t.Errorf("%d codes, the protocol has %d", len(codeNames), len(wirev1.Code_name))
-	}
+	said := codeConstants(t)
 	for n, name := range wirev1.Code_name {
 		name = strings.TrimPrefix(name, "CODE_")
-		if c, ok := codeNamed(name); !ok || int32(c) != n || c.String() != name {
-			t.Errorf("%s is %v, %v", name, c, ok)
+		if c := Code(n); c.String() != name {
+			t.Errorf("%s is %v", name, c)
 		}
+		constant := "Code"
+		for _, word := range strings.Split(name, "_") {
+			constant += word[:1] + strings.ToLower(word[1:])
+		}
+		constant = strings.Replace(constant, "CodeOk", "CodeOK", 1)
+		if value, ok := said[constant]; !ok || value != fmt.Sprint(n) {
+			t.Errorf("%s is %q, want %d", constant, value, n)
+		}
+		delete(said, constant)
 	}
-	if _, ok := codeNamed("OF_A_LATER_MESH"); ok || Code(999).String() != "CODE_999" || CodeNone.String() != "NONE" || CodeNone.Retryable() {
+	if len(said) > 0 {
+		t.Errorf("%v are no codes of the protocol", said)
+	}
+	if !Code(999).Retryable() || Code(999).String() != "CODE_999" || CodeNone.String() != "NONE" || CodeNone.Retryable() {
 		t.Error("codes that the protocol has not")
 	}
+}
+
+// codeConstants are the constants of type Code that are written as numbers.
+func codeConstants(t *testing.T) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), "codes.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		if number, ok := spec.Values[0].(*ast.BasicLit); ok && number.Kind == token.INT {
+			said[spec.Names[0].Name] = number.Value
+		}
+		return true
+	})
+	return said
 }
 
 // Errors are found by their reason, wherever they are wrapped.

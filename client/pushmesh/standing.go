@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/pushmesh/pushmesh/client/internal/begin"
 	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
@@ -34,19 +35,19 @@ func (sub *Subscription) subscribed(m *wirev1.Subscribed) {
 // stand places the cursor of one topic.
 func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool, missed uint64, resumed bool) {
 	defer sub.mark(topic, epoch, head)
-	if missed > 0 || sub.asked(resumed) && !recovered {
+	if missed > 0 || begin.Asked(sub.request, resumed) && !recovered {
 		sub.recovered = false
 	}
 	t := sub.s.topic(topic)
 	c := t.cursor(sub)
-	lost := sub.asked(resumed) && !recovered
+	lost := begin.Asked(sub.request, resumed) && !recovered
 	why := CodeRetention
 	if epoch == 0 && !resumed {
 		why = CodeUnsupported
 	}
 	if c == nil || sub.shared() || epoch == 0 && !lost {
 		// an ephemeral topic has neither epoch nor positions
-		if c != nil && why == CodeUnsupported && sub.wantsLog() {
+		if c != nil && why == CodeUnsupported && begin.WantsLog(sub.request) {
 			sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Code: why})
 		}
 		if c != nil && sub.shared() && epoch != 0 {
@@ -61,7 +62,7 @@ func (sub *Subscription) stand(topic string, epoch, head uint64, recovered bool,
 		return // nothing was had of it, and it was told that there is no log
 	}
 	if c.Epoch == 0 && c.High == 0 {
-		c.Restart(sub.startAt(topic, head))
+		c.Restart(begin.At(sub.request, topic, head))
 		if sub.request.GetStart() == wirev1.Start_START_SESSION {
 			c.ForgetDone() // what the session still lacks may lie anywhere
 		}
@@ -173,10 +174,10 @@ func (sub *Subscription) CaughtUp(ctx context.Context) error {
 	caught, done := sub.catching(), func() {}
 	if !isClosed(caught) {
 		switch at, of := s.calledAt(ctx); {
-		case at >= inQueue, at == inCrew && (of == sub || of == nil && sub.crew != nil), sub.looping():
+		case at >= caller.InQueue, at == caller.InCrew && (of == sub || of == nil && sub.crew != nil), sub.looping():
 			s.mu.Unlock()
 			return errWaitByHandler
-		case at == inCrew:
+		case at == caller.InCrew:
 			done = s.awaiting()
 		}
 	}
@@ -195,20 +196,10 @@ func (sub *Subscription) CaughtUp(ctx context.Context) error {
 	}
 }
 
-// wantsLog reports whether the subscription asks for what only durable topics have. A position that
-// was not recovered is told anyway.
-func (sub *Subscription) wantsLog() bool {
-	switch sub.request.GetStart() {
-	case wirev1.Start_START_EARLIEST, wirev1.Start_START_LAST_N, wirev1.Start_START_SESSION:
-		return true
-	}
-	return sub.request.GetAck() && !sub.shared()
-}
-
 // startOver gives up what was known of a topic, whose positions are void. What is queued is of the
 // log before.
 func (sub *Subscription) startOver(t *topicState, c *cursor, epoch uint64, why Gap) *cursor {
-	c = t.renew(c, sub.s.queue.pushed)
+	c = t.renew(c, sub.s.queue.Pushed())
 	c.Restart(epoch, 0)
 	c.Void = true
 	why.Filter, why.Epoch = sub.Filter(), epoch
@@ -226,34 +217,4 @@ func (sub *Subscription) standAgain(c *cursor, topic string, head uint64) {
 		sub.s.gap(Gap{Filter: sub.Filter(), Topic: topic, Epoch: c.Epoch, From: first, To: head, Missed: n, Code: CodeRetention})
 	}
 	c.Restart(c.Epoch, head)
-}
-
-// asked reports whether the Subscribe just answered named a position, so that recovered=false is a
-// loss.
-func (sub *Subscription) asked(resumed bool) bool {
-	start := sub.request.GetStart()
-	if start == wirev1.Start_START_SESSION {
-		return false // missed says it all
-	}
-	return resumed || start == wirev1.Start_START_AFTER_SEQ || len(sub.request.GetPositions()) > 0
-}
-
-// startAt is the position before the first message that the first request asked for, and its epoch
-// where it named one.
-func (sub *Subscription) startAt(topic string, head uint64) (epoch, seq uint64) {
-	r := sub.request
-	for _, p := range r.GetPositions() {
-		if p.GetTopic() == topic {
-			return p.GetEpoch(), p.GetSeq()
-		}
-	}
-	switch r.GetStart() {
-	case wirev1.Start_START_EARLIEST, wirev1.Start_START_SESSION:
-		return 0, 0
-	case wirev1.Start_START_AFTER_SEQ:
-		return r.GetEpoch(), r.GetSeq()
-	case wirev1.Start_START_LAST_N:
-		return 0, head - min(head, r.GetSeq())
-	}
-	return 0, head
 }

@@ -11,8 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pushmesh/pushmesh/client/internal/acks"
+	"github.com/pushmesh/pushmesh/client/internal/caller"
 	"github.com/pushmesh/pushmesh/client/internal/crew"
 	"github.com/pushmesh/pushmesh/client/internal/ext"
+	"github.com/pushmesh/pushmesh/client/internal/fifo"
 	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"github.com/pushmesh/pushmesh/client/internal/topicfilter"
@@ -32,7 +34,6 @@ type Subscriber struct {
 	ended         chan struct{} // closed when the reading goroutine has ended
 
 	mu      sync.Mutex
-	reader  uint64     // the goroutine that reads
 	changed *sync.Cond // the queue got room, a handler returned, closing
 	link    *link.Conn // nil: not connected
 	err     error      // why it ended
@@ -44,16 +45,15 @@ type Subscriber struct {
 	subs    map[uint32]*Subscription
 	topics  map[string]*topicState
 
-	queue       queue
-	dispatching bool // the goroutine of handlers runs
-	handling    bool // a handler has a durable message
-	running     int  // handlers that run
-	telling     int  // callbacks that run
-	awaited     int  // calls that wait for what comes, and that others may wait for
-	working     int  // goroutines of crews
-	held        int  // messages whose outcome is open
-	draining    bool // nothing more is handed over
-	abandoned   bool // Close waits for handlers no longer
+	queue       fifo.Queue[item]  // of handlers
+	dispatching bool              // the goroutine of handlers runs
+	handling    bool              // a handler has a durable message
+	inside      caller.Goroutines // the program's functions
+	awaited     int               // calls that wait for what comes, and that others may wait for
+	working     int               // goroutines of crews
+	held        int               // messages whose outcome is open
+	draining    bool              // nothing more is handed over
+	abandoned   bool              // Close waits for handlers no longer
 
 	involved []holder // of deal
 	reply    reply    // of handlers that run one at a time
@@ -114,7 +114,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{
-		cfg: cfg, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
+		cfg: cfg, inside: caller.Goroutines{Inline: cfg.Inline}, ended: make(chan struct{}), subs: map[uint32]*Subscription{}, topics: map[string]*topicState{},
 		linked: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -217,7 +217,7 @@ func (s *Subscriber) Connected(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		linked, change, over := s.link != nil, s.linked, s.closing || s.err != nil
-		why, here := s.endError(), !linked && s.calledOnReader()
+		why, here := s.endError(), !linked && s.inside.OnReader()
 		s.mu.Unlock()
 		switch {
 		case over:
@@ -272,7 +272,7 @@ func (s *Subscriber) Drain(ctx context.Context) error {
 		s.changed.Broadcast()
 	})()
 	s.mu.Lock()
-	if at, _ := s.calledAt(ctx); at != elsewhere || s.looping() {
+	if at, _ := s.calledAt(ctx); at != caller.Elsewhere || s.looping() {
 		s.mu.Unlock()
 		return errDrainByHandler
 	}
@@ -302,7 +302,7 @@ func (s *Subscriber) looping() bool {
 
 // busy reports whether something that came is not handled, or not settled. Called with s.mu held.
 func (s *Subscriber) busy() bool {
-	if s.queue.len() > 0 || s.dispatching || s.working > 0 || s.held > 0 {
+	if s.queue.Len() > 0 || s.dispatching || s.working > 0 || s.held > 0 {
 		return true
 	}
 	for _, sub := range s.subs {
@@ -334,7 +334,7 @@ func (s *Subscriber) Close(ctx context.Context) error {
 		// wakes the reader; it fails only on a closed connection
 		_ = l.ReadUntil(time.Now())
 	}
-	if at != elsewhere {
+	if at != caller.Elsewhere {
 		return errCloseByHandler
 	}
 	select {
@@ -423,11 +423,11 @@ func (s *Subscriber) unlock() {
 		s.mu.Unlock()
 		return
 	}
-	s.telling++
+	s.inside.Callbacks++
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.telling--
+		s.inside.Callbacks--
 		s.mu.Unlock()
 	}()
 	for _, g := range gaps {

@@ -136,7 +136,7 @@ func (sub *Subscription) Unsubscribe(ctx context.Context) error {
 	s.flushAcks()         // behind Unsubscribe nobody would know whose they are
 	// Without a connection there is nothing to confirm: disconnected ends the subscription.
 	_ = l.Put(wirev1.FrameType_FRAME_TYPE_UNSUBSCRIBE, &wirev1.Unsubscribe{Id: sub.request.GetId()})
-	if s.calledOnReader() {
+	if s.inside.OnReader() {
 		s.flushIn(0)
 		s.mu.Unlock()
 		return errUnsubscribeByHandler

@@ -6,11 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
+
+	"github.com/pushmesh/pushmesh/client/internal/health"
+	"github.com/pushmesh/pushmesh/client/internal/reconnect"
 )
 
 const (
@@ -35,11 +34,11 @@ func (m *moving) Error() string { return "moving to the router at " + m.to.Addr 
 // is not ready, refuses, or has been stayed with for long, as soon as others say that they are
 // ready. A router that has no health to ask for counts as ready.
 func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(context.Context) []reconnect.Place) {
-	health := make(chan bool)
+	changes := make(chan bool)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watchHealth(ctx, grpc_health_v1.NewHealthClient(conn), health)
+		health.Watch(ctx, conn, changes)
 	}()
 	defer func() { <-ended }()
 	tick := time.NewTicker(p.cfg.SilentTimeout / 4)
@@ -57,7 +56,7 @@ func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(
 		select {
 		case <-ctx.Done():
 			return
-		case ready = <-health:
+		case ready = <-changes:
 		case <-stayed.C:
 			if to, ok := p.anyReady(ctx, others(ctx)); ok {
 				p.leave(to)
@@ -76,38 +75,12 @@ func (p *Producer) tend(ctx context.Context, conn *grpc.ClientConn, others func(
 		}
 		if wait := p.cfg.SilentTimeout / 2; p.silentFor(now) >= wait && now.Sub(asked) >= wait {
 			asked = now
-			if _, err := p.askHealth(ctx, conn); status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
+			if _, silent := health.Ask(ctx, conn, p.cfg.SilentTimeout); silent && ctx.Err() == nil {
 				_ = conn.Close() // ends the stream
 				return
 			}
 		}
 	}
-}
-
-// watchHealth tells of changes until ctx ends or the server has nothing to tell.
-func watchHealth(ctx context.Context, client grpc_health_v1.HealthClient, tell chan<- bool) {
-	watch, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	for err == nil {
-		var m *grpc_health_v1.HealthCheckResponse
-		if m, err = watch.Recv(); err == nil {
-			select {
-			case tell <- m.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-// askHealth asks a router whether it is ready; one that doesn't know what health is, is.
-func (p *Producer) askHealth(ctx context.Context, conn *grpc.ClientConn) (ready bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.SilentTimeout)
-	defer cancel()
-	m, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if status.Code(err) == codes.Unimplemented {
-		return true, nil
-	}
-	return err == nil && m.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING, err
 }
 
 // anyReady is a router that says it is ready, in random order.
@@ -117,7 +90,7 @@ func (p *Producer) anyReady(ctx context.Context, places []reconnect.Place) (reco
 		if err != nil {
 			continue
 		}
-		ready, _ := p.askHealth(ctx, conn)
+		ready, _ := health.Ask(ctx, conn, p.cfg.SilentTimeout)
 		_ = conn.Close()
 		if ready {
 			return places[i], true

@@ -42,3 +42,45 @@ func Under(names ...string) int {
 		}
 	}
 }
+
+// Site is where a call comes from.
+type Site int
+
+// The sites.
+const (
+	Elsewhere Site = iota
+	// InCrew is a handler that runs beside others.
+	InCrew
+	// InQueue is a handler that all others wait for, or a callback like that.
+	InQueue
+	// OnReader is a handler or a callback that all that comes over the connection waits for.
+	OnReader
+)
+
+// Goroutines of a Subscriber, as far as they are in functions of the program. Their Subscriber
+// guards them.
+type Goroutines struct {
+	Reader              uint64 // the one that reads
+	Inline              bool   // it runs the handlers
+	Handlers, Callbacks int    // that run
+}
+
+// OnReader reports whether the calling goroutine is the one that reads.
+func (g *Goroutines) OnReader() bool {
+	return (g.Callbacks > 0 || g.Inline && g.Handlers > 0) && ID() == g.Reader
+}
+
+// Site is where the call comes from, where it is not on the reader: on goroutines of the function
+// queue all wait for each other, on those of crew they do not.
+func (g *Goroutines) Site(queue, crew string) Site {
+	if g.Callbacks+g.Handlers == 0 {
+		return Elsewhere
+	}
+	switch Under(queue, crew) {
+	case 0:
+		return InQueue
+	case 1:
+		return InCrew
+	}
+	return Elsewhere
+}

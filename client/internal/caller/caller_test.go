@@ -81,3 +81,42 @@ func BenchmarkID(b *testing.B) {
 		ID()
 	}
 }
+
+// A call is told by the reader's goroutine where that is in a function of the program, and by the
+// functions above it where any is.
+func TestWhereACallComesFrom(t *testing.T) {
+	me := ID()
+	for name, x := range map[string]struct {
+		g    Goroutines
+		read bool
+		any  bool
+	}{
+		"nothing runs":               {Goroutines{Reader: me}, false, false},
+		"a handler runs":             {Goroutines{Reader: me, Handlers: 1}, false, true},
+		"on the reader":              {Goroutines{Reader: me, Handlers: 1, Inline: true}, true, true},
+		"a callback of the reader's": {Goroutines{Reader: me, Callbacks: 1}, true, true},
+		"one of another goroutine's": {Goroutines{Reader: me + 1, Callbacks: 1, Inline: true}, false, true},
+	} {
+		if got := x.g.OnReader(); got != x.read {
+			t.Errorf("%s: on the reader %v", name, got)
+		}
+		for f, want := range map[string]Site{Name(outer): InQueue, Name(inner): InCrew} {
+			if !x.any {
+				want = Elsewhere
+			}
+			call := func() {
+				if got := x.g.Site(Name(outer), Name(inner)); got != want {
+					t.Errorf("%s, in %s: %v, want %v", name, f, got, want)
+				}
+			}
+			if f == Name(outer) {
+				outer(call)
+			} else {
+				inner(call)
+			}
+		}
+		if got := x.g.Site(Name(outer), Name(inner)); got != Elsewhere {
+			t.Errorf("%s: in none of them: %v", name, got)
+		}
+	}
+}
