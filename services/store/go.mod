@@ -26,7 +26,6 @@ require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.6.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -82,6 +81,9 @@ replace github.com/pushmesh/pushmesh/internal => ../../internal
 // Asked for by the tests of modernc.org/sqlite alone, and not to be had.
 replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 
-require github.com/pushmesh/pushmesh v0.0.0
+require (
+	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/pushmesh/pushmesh v0.0.0
+)
 
 replace github.com/pushmesh/pushmesh => ../..
