@@ -33,7 +33,7 @@ const (
 	// go: no statement may last so long that the database's patience with it ends, which would undo
 	// all that it did. Where one fails all the same, later ones are smaller, detachLeast at least.
 	expireLimit = 500
-	detachLimit = 2000
+	detachLimit = 1000
 	detachLeast = 50
 	jobTimeout  = 30 * time.Second
 	foldTimeout = 5 * time.Minute
