@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // told is an item of an ordered producer with a dedupe key besides.
@@ -39,11 +41,11 @@ func publishedAt(t *testing.T, l *Log, name string, numbers ...uint64) {
 
 func headOf(t *testing.T, l *Log, name string) uint64 {
 	t.Helper()
-	heads, err := l.Heads(t.Context(), []string{name}, nil, 0)
+	found, err := l.Heads(t.Context(), []string{name}, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return heads[0].GetHead()
+	return found[0].GetHead()
 }
 
 // A store whose connection breaks has its shards back without reading anything of them, and goes on
@@ -120,9 +122,9 @@ func TestWhatIsAsideIsNotOwned(t *testing.T) {
 		if _, err := l.Heads(t.Context(), []string{"room/1"}, nil, 0); err == nil {
 			t.Error("the head of a topic that is not owned is told")
 		}
-		heads, shards, err := l.Survey(t.Context(), nil, []string{"#"}, 1)
-		if err != nil || len(heads) != 0 || len(shards) != 0 && shards.Has(0) {
-			t.Errorf("%v are found, %v", heads, err)
+		found, shards, err := l.Survey(t.Context(), nil, []string{"#"}, 1)
+		if err != nil || len(found) != 0 || len(shards) != 0 && shards.Has(0) {
+			t.Errorf("%v are found, %v", found, err)
 		}
 		a := appended(l, told("room/1", 2))
 		a.wait(t)
@@ -241,6 +243,21 @@ func TestACommitInDoubtIsSettled(t *testing.T) {
 	}
 }
 
+// snapshot of the server's disk; setBack has the server go on with it.
+func (m *memory) snapshot() (setBack func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	runs, commits, batches := slices.Clone(m.runs), maps.Clone(m.commits), maps.Clone(m.batches)
+	shards, topics, producers := maps.Clone(m.shards), maps.Clone(m.topics), maps.Clone(m.producers)
+	return func() {
+		m.mu.Lock()
+		m.runs, m.commits, m.batches = runs, commits, batches
+		m.shards, m.topics, m.producers = shards, topics, producers
+		m.mu.Unlock()
+		m.fence()
+	}
+}
+
 // A server that has the same name and lacks the last commit was set back: nothing that was known of
 // it holds.
 func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {
@@ -250,10 +267,7 @@ func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {
 		publishedAt(t, l, "room/1", 1)
 		for i, doubt := range []bool{false, true} {
 			publishedAt(t, l, "room/2", uint64(i+1)) // the last commit that is left
-			db.mu.Lock()
-			runs, commits, batches := slices.Clone(db.runs), maps.Clone(db.commits), maps.Clone(db.batches)
-			shards, topics, producers := maps.Clone(db.shards), maps.Clone(db.topics), maps.Clone(db.producers)
-			db.mu.Unlock()
+			setBack := db.snapshot()
 			if doubt { // its last commit had no answer
 				once := false
 				db.fail(nil, func(call string) error {
@@ -266,11 +280,7 @@ func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {
 			}
 			publishedAt(t, l, "room/1", 2)
 			db.fail(nil, nil)
-			db.mu.Lock()
-			db.runs, db.commits, db.batches = runs, commits, batches
-			db.shards, db.topics, db.producers = shards, topics, producers
-			db.mu.Unlock()
-			db.fence()
+			setBack()
 			pass(3 * tick)
 			if head := headOf(t, l, "room/1"); head != 1 {
 				t.Errorf("head %d, want 1: the server knows of no other", head)
@@ -278,6 +288,35 @@ func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {
 		}
 		publishedAt(t, l, "room/1", 2)
 	})
+}
+
+// Who reads finds out that old messages are no longer retained while the lane plans an append.
+func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
+	s, name := newState(10, time.Minute), "room/1"
+	n := topic.Shard(name)
+	s.shards[n] = &shard{epoch: memoryEpoch}
+	topics := &s.shards[n].topics
+	known := topics.Add(name)
+	known.Head, known.Oldest = 5, 1
+	known.SetKeeps(true)
+	var read sync.WaitGroup
+	read.Go(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.retained(&meshv1.Head{Topic: name, Epoch: memoryEpoch, Head: 5, Oldest: 1}, backend.OldestAnswer{Seq: 4, At: 1000}, 900); err != nil {
+			t.Error(err)
+		}
+	})
+	p := newPlan(s, []*entry{{item: &meshv1.AppendItem{Topic: name, MessageId: make([]byte, 16)}, shard: n}}, backend.BatchID{1}, 2000, table, scratch{})
+	read.Wait()
+	if r := p.results[0]; r.GetSeq() != 6 {
+		t.Errorf("%v", r)
+	}
+	changed := 0
+	topics.TakeChanged(func(string, *heads.Topic) { changed++ })
+	if !known.Keeps() || changed != 1 || known.Oldest != 4 {
+		t.Errorf("keeps %v, %d changed, oldest %d", known.Keeps(), changed, known.Oldest)
+	}
 }
 
 // A lane that has some of its shards back stores nothing of those that it has not.

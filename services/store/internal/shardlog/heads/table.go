@@ -14,25 +14,17 @@ type Topic struct {
 	// OldestAt is the time of its run in Unix microseconds; 0: not known.
 	Head, Oldest, OldestAt uint64
 
-	name  uint32 // where it begins in names
-	flags uint8
+	name uint32 // where it begins in names
+	// keeps and changed lie in bytes of their own: who plans an append reads keeps while a reader
+	// that moved Oldest notes the change.
+	keeps, changed bool
 }
-
-const (
-	changed uint8 = 1 << iota // it is among changed
-	keeps
-)
 
 // Keeps reports whether the message at Head is kept.
-func (t *Topic) Keeps() bool { return t.flags&keeps != 0 }
+func (t *Topic) Keeps() bool { return t.keeps }
 
 // SetKeeps says whether the message at Head is kept.
-func (t *Topic) SetKeeps(yes bool) {
-	t.flags &^= keeps
-	if yes {
-		t.flags |= keeps
-	}
-}
+func (t *Topic) SetKeeps(yes bool) { t.keeps = yes }
 
 // A topic's number is its place in the table, counted from 1. MaxTopics is how many a table holds:
 // numbers share 32 bits with 8 of a hash.
@@ -135,10 +127,10 @@ func (t *Table) Index() {
 
 // Changed notes that a topic is to be among the next TakeChanged. It is one of Get or Add.
 func (t *Table) Changed(topic *Topic, name string) {
-	if topic.flags&changed != 0 {
+	if topic.changed {
 		return
 	}
-	topic.flags |= changed
+	topic.changed = true
 	h := hashOf(name)
 	for at := h.place(len(t.found)); ; at = after(at, len(t.found)) {
 		if n := t.found[at] & MaxTopics; t.found[at]>>24 == h.tag() && t.at(n) == topic {
@@ -153,7 +145,7 @@ func (t *Table) Changed(topic *Topic, name string) {
 func (t *Table) TakeChanged(visit func(name string, topic *Topic)) {
 	for _, n := range t.changed {
 		topic := t.at(n)
-		topic.flags &^= changed
+		topic.changed = false
 		visit(t.names.view(topic.name), topic)
 	}
 	t.changed = nil
