@@ -27,6 +27,25 @@ type checkpointer struct {
 	rest     *backend.Checkpoint // what is still to be stored
 }
 
+// unprovenMost bounds the states of unproven.
+const unprovenMost = 2 * checkpointAfter
+
+// unproven is what checkpoints have stored since the last commit: that this is there says nothing
+// of them, should the server have been set back.
+type unproven struct {
+	parts  []*backend.Checkpoint // none where there are too many
+	states int
+}
+
+func (u *unproven) add(part *backend.Checkpoint) {
+	u.parts = append(u.parts, part)
+	if u.states += len(part.Topics) + len(part.Producers) + len(part.Shards); u.tooMany() {
+		u.parts = nil
+	}
+}
+
+func (u *unproven) tooMany() bool { return u.states > unprovenMost }
+
 func (c *checkpointer) noticed(messages int) { c.messages += messages }
 
 // due says that it is time, or that nobody knows: the clock went back.
@@ -89,6 +108,7 @@ func (l *lane) storePart() {
 	err := l.writer.Checkpoint(ctx, part)
 	switch {
 	case err == nil:
+		l.unproven.add(part)
 	case errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrUnknown):
 		l.state.markUnstored(part)
 		l.dropWriter(err)

@@ -3,6 +3,8 @@ package shardlog
 import (
 	"testing"
 	"time"
+
+	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
 // What a takeover has to read again stays bounded also when the clock went back.
@@ -21,6 +23,23 @@ func TestACheckpointIsDue(t *testing.T) {
 	} {
 		if got := (&checkpointer{messages: c.messages, begunAt: noon}).due(noon.Add(c.after)); got != c.want {
 			t.Errorf("%s: due is %v", name, got)
+		}
+	}
+}
+
+// What can't be told of later is bounded, and that there was more is known.
+func TestUnprovenStatesAreBounded(t *testing.T) {
+	var u unproven
+	for range unprovenMost / checkpointPart {
+		u.add(&backend.Checkpoint{Topics: make([]backend.Topic, checkpointPart)})
+	}
+	if u.tooMany() || len(u.parts) != unprovenMost/checkpointPart {
+		t.Errorf("%d parts of %d states", len(u.parts), u.states)
+	}
+	for range 2 {
+		u.add(&backend.Checkpoint{Shards: make([]backend.Shard, 1)})
+		if !u.tooMany() || len(u.parts) != 0 {
+			t.Errorf("%d parts of %d states", len(u.parts), u.states)
 		}
 	}
 }

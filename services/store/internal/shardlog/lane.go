@@ -77,6 +77,7 @@ type lane struct {
 	sweptTo      string // topic that sweepKept goes on with
 	lostAt       time.Time
 	last         backend.BatchID // the last that was committed; zero: none was
+	unproven     unproven
 	unsettled    *unsettled
 }
 
@@ -321,7 +322,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 	switch {
 	case err == nil:
 		l.confirm(begun)
-		l.last = p.batch.ID
+		l.last, l.unproven = p.batch.ID, unproven{}
 		l.state.apply(p, group)
 		l.checkpoints.noticed(len(group))
 		if l.scheduled != nil && len(p.batch.Scheduled) > 0 {

@@ -80,13 +80,12 @@ func (l *lane) recall(ctx context.Context, got []int) (rest []int, err error) {
 			again[n] = true
 		}
 	}
-	if len(again) > 0 && l.last != (backend.BatchID{}) {
-		// A server whose disk was set back has the same name.
-		there, err := l.writer.Committed(ctx, l.last)
+	if len(again) > 0 {
+		same, err := l.notSetBack(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look for the last commit: %w", err)
+			return nil, err
 		}
-		if !there {
+		if !same {
 			clear(again)
 		}
 	}
@@ -94,10 +93,29 @@ func (l *lane) recall(ctx context.Context, got []int) (rest []int, err error) {
 	l.state.dropAside(func(shard int) bool { return slices.Contains(rest, shard) })
 	if len(again) > 0 {
 		l.state.recall(again)
+		for _, part := range l.unproven.parts { // the next checkpoint must not rely on them
+			l.state.markUnstored(part)
+		}
 		l.metrics.took(0, len(again))
 		l.log.Info("has shards again that nobody else had meanwhile; nothing of them was loaded", "lane", l.name, "shards", len(again), "owned", len(l.state.owned()))
 	}
 	return rest, nil
+}
+
+// notSetBack reports whether the server has all that this lane knows was committed, and whether
+// what was stored since can be stored again: one whose disk was set back has the same name.
+func (l *lane) notSetBack(ctx context.Context) (bool, error) {
+	if l.unproven.tooMany() {
+		return false, nil
+	}
+	if l.last == (backend.BatchID{}) {
+		return true, nil
+	}
+	there, err := l.writer.Committed(ctx, l.last)
+	if err != nil {
+		return false, fmt.Errorf("look for the last commit: %w", err)
+	}
+	return there, nil
 }
 
 // settle finds out what became of a batch in doubt, once one of its shards is this writer's: the

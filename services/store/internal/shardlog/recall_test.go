@@ -290,6 +290,39 @@ func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {
 	})
 }
 
+// inShardOf names a topic of the shard of another one.
+func inShardOf(name string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint("beside/", i); topic.Shard(other) == topic.Shard(name) {
+			return other
+		}
+	}
+}
+
+// A server that was set back to a moment behind the last commit, and before the checkpoint that
+// followed, knows nothing of that: a later checkpoint of the shard must not say that it has what
+// the lost one had.
+func TestACheckpointThatWasSetBackIsMadeAgain(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		publishedAt(t, l, "room/1", 1, 2)
+		setBack := db.snapshot()
+		pass(checkpointEvery + 2*tick)
+		if n := db.uncovered(); n != 0 {
+			t.Fatalf("%d shards have commits that no checkpoint covers", n)
+		}
+		setBack()
+		pass(3 * tick)
+		publishedAt(t, l, inShardOf("room/1"), 1)
+		pass(checkpointEvery + 2*tick) // the database complains
+		if n := db.uncovered(); n != 0 {
+			t.Errorf("%d shards have commits that no checkpoint covers", n)
+		}
+		publishedAt(t, l, "room/1", 3)
+	})
+}
+
 // Who reads finds out that old messages are no longer retained while the lane plans an append.
 func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
 	s, name := newState(10, time.Minute), "room/1"
