@@ -322,7 +322,7 @@ func (l *lane) commit(ctx context.Context, p *plan, group []*entry) {
 	switch {
 	case err == nil:
 		l.confirm(begun)
-		l.last, l.unproven = p.batch.ID, unproven{}
+		l.committed(p.batch.ID)
 		l.state.apply(p, group)
 		l.checkpoints.noticed(len(group))
 		if l.scheduled != nil && len(p.batch.Scheduled) > 0 {

@@ -25,6 +25,8 @@ type unsettled struct {
 	plan  *plan
 	group []*entry // no more of them than apply looks at
 	since time.Time
+	// overtaken says that there was a later commit, of other shards.
+	overtaken bool
 }
 
 func (u *unsettled) touches(shards []int) bool {
@@ -102,6 +104,14 @@ func (l *lane) recall(ctx context.Context, got []int) (rest []int, err error) {
 	return rest, nil
 }
 
+// committed notes which commit is the last one.
+func (l *lane) committed(id backend.BatchID) {
+	l.last, l.unproven = id, unproven{}
+	if l.unsettled != nil {
+		l.unsettled.overtaken = true
+	}
+}
+
 // notSetBack reports whether the server has all that this lane knows was committed, and whether
 // what was stored since can be stored again: one whose disk was set back has the same name.
 func (l *lane) notSetBack(ctx context.Context) (bool, error) {
@@ -132,7 +142,9 @@ func (l *lane) settle(ctx context.Context, got []int) error {
 	l.unsettled = nil
 	if committed {
 		l.state.apply(u.plan, u.group)
-		l.last = u.plan.batch.ID
+		if !u.overtaken {
+			l.last = u.plan.batch.ID
+		}
 	}
 	return nil
 }

@@ -323,6 +323,58 @@ func TestACheckpointThatWasSetBackIsMadeAgain(t *testing.T) {
 	})
 }
 
+// The last commit is the newest one, and not an older one whose outcome was found out later.
+func TestACommitInDoubtIsNotTheLastOne(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		doubted := false
+		db.fail(func(call string) error {
+			if call == "open" && doubted {
+				return errTest
+			}
+			return nil
+		}, func(call string) error {
+			if call == "commit" {
+				doubted = true
+				return fmt.Errorf("%w: %w", backend.ErrUnknown, errTest)
+			}
+			return nil
+		})
+		a := appended(l, told("room/1", 1))
+		a.wait(t)
+		if r := a.all[0]; r.GetCode() != wirev1.Code_CODE_INTERNAL {
+			t.Fatal(r)
+		}
+		other := newLog(db, prometheus.NewRegistry(), func(c *Config) { c.Owner.StoreID = "other" })
+		if err := other.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.PauseTaking(true)
+		pass(3 * tick)
+		db.fail(nil, nil)
+		other.Want([]int{topic.Shard("room/1")})
+		synctest.Wait()
+		l.PauseTaking(false)
+		pass(3 * tick)
+		publishedAt(t, l, "room/2", 1)
+		setBack := db.snapshot()
+		publishedAt(t, l, "room/2", 2)
+		if err := other.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pass(3 * tick) // the commit in doubt is found
+		if head := headOf(t, l, "room/1"); head != 1 {
+			t.Fatalf("head %d, want 1", head)
+		}
+		setBack()
+		pass(3 * tick)
+		if head := headOf(t, l, "room/2"); head != 1 {
+			t.Errorf("head %d, want 1: the server knows of no other", head)
+		}
+	})
+}
+
 // Who reads finds out that old messages are no longer retained while the lane plans an append.
 func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
 	s, name := newState(10, time.Minute), "room/1"
