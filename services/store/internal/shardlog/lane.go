@@ -74,8 +74,7 @@ type lane struct {
 	warned       bool
 	refused      refusals
 	scratch      scratch
-	sweptTo      string // topic that sweepKept goes on with
-	lostAt       time.Time
+	sweptTo      string          // topic that sweepKept goes on with
 	last         backend.BatchID // the last that was committed; zero: none was
 	unproven     unproven
 	unsettled    *unsettled
@@ -365,9 +364,6 @@ func (l *lane) dropWriter(why error) {
 			l.log.Debug("closing a lost writer failed", "error", err)
 		}
 		l.writer = nil
-	}
-	if !l.state.empty() {
-		l.lostAt = time.Now()
 	}
 	l.state.suspend()
 	if rest := l.checkpoints.rest; rest != nil {

@@ -63,10 +63,9 @@ func (l *lane) pruneAside(wanted []int) {
 	if l.unsettled != nil && time.Since(l.unsettled.since) > asideFor {
 		l.forgetUnsettled()
 	}
-	old := time.Since(l.lostAt) > asideFor
 	l.state.dropAside(func(shard int) bool {
 		_, found := slices.BinarySearch(wanted, shard)
-		return old || !found
+		return !found || time.Since(l.state.aside[shard].lostAt) > asideFor
 	})
 }
 
@@ -153,7 +152,9 @@ func (l *lane) settle(ctx context.Context, got []int) error {
 func (s *state) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for n, sh := range s.shards {
+		sh.lostAt = now
 		s.aside[n] = sh
 	}
 	clear(s.shards)

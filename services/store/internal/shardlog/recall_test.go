@@ -375,6 +375,47 @@ func TestACommitInDoubtIsNotTheLastOne(t *testing.T) {
 	})
 }
 
+// A lane that lost some shards for long and others a moment ago forgets the former all the same.
+func TestWhatIsAsideIsForgottenThoughOthersAreLostAgain(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+		l.Want([]int{topic.Shard("room/1"), topic.Shard("room/2")})
+		synctest.Wait()
+		publishedAt(t, l, "room/1", 1)
+		publishedAt(t, l, "room/2", 1)
+		other := newLog(db, prometheus.NewRegistry(), func(c *Config) { c.Owner.StoreID = "other" })
+		if err := other.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.PauseTaking(true)
+		db.fence()
+		pass(3 * tick)
+		other.Want([]int{topic.Shard("room/1")})
+		synctest.Wait()
+		l.PauseTaking(false)
+		for range 4 {
+			pass(asideFor / 3)
+			db.mu.Lock()
+			for _, w := range db.writers {
+				if w.store == "a" {
+					w.end()
+				}
+			}
+			db.mu.Unlock()
+			pass(3 * tick)
+		}
+		state := l.lanes[0].state
+		state.mu.RLock()
+		known := len(state.aside)
+		state.mu.RUnlock()
+		if known != 0 {
+			t.Errorf("%d shards are aside, lost more than %s ago", known, asideFor)
+		}
+		if err := other.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Who reads finds out that old messages are no longer retained while the lane plans an append.
 func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
 	s, name := newState(10, time.Minute), "room/1"

@@ -55,6 +55,7 @@ type shard struct {
 	// connections, where nobody else had the shard.
 	ownership uint64
 	hold      backend.Hold
+	lostAt    time.Time // when it was put aside; the lane's own
 	// topics are those that were published to, all of them under the shard's epoch.
 	topics heads.Table
 }
