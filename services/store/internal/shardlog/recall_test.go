@@ -416,6 +416,43 @@ func TestWhatIsAsideIsForgottenThoughOthersAreLostAgain(t *testing.T) {
 	})
 }
 
+// Of the shards that a lane takes again, one that can't be loaded holds up none that is known.
+func TestAShardThatCanNotBeLoadedHoldsUpNone(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		publishedAt(t, l, "room/1", 1)
+		publishedAt(t, l, "room/2", 1)
+		other := newLog(db, prometheus.NewRegistry(), func(c *Config) { c.Owner.StoreID = "other" })
+		if err := other.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.PauseTaking(true)
+		db.fence()
+		pass(3 * tick)
+		other.Want([]int{topic.Shard("room/1")})
+		synctest.Wait()
+		if err := other.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		db.fail(func(call string) error {
+			if call == "load" {
+				return errTest
+			}
+			return nil
+		}, nil)
+		l.PauseTaking(false)
+		pass(3 * tick)
+		if n := len(l.Owned()); n != len(every())-1 {
+			t.Fatalf("%d shards are owned", n)
+		}
+		publishedAt(t, l, "room/2", 2)
+		db.fail(nil, nil)
+		pass(3 * tick)
+		publishedAt(t, l, "room/1", 2)
+	})
+}
+
 // Who reads finds out that old messages are no longer retained while the lane plans an append.
 func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
 	s, name := newState(10, time.Minute), "room/1"

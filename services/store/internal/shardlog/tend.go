@@ -118,6 +118,9 @@ func (l *lane) takeShards(ctx context.Context) error {
 	if err != nil {
 		return l.releaseUnloaded(ctx, got, err)
 	}
+	if len(rest) < len(got) { // those that are known do not hang on the load of others
+		l.clearAway()
+	}
 	if err := l.load(ctx, rest); err != nil {
 		return err
 	}
