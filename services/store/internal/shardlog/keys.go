@@ -32,6 +32,7 @@ func hashKey(topic, key string) (h backend.KeyHash) {
 type keyCache struct {
 	now, before        map[backend.KeyHash]backend.Key
 	nowFrom, covers    uint64 // all keys used since covers are here
+	newest             uint64 // when the newest was put; a later one may be of an earlier time
 	keysMax            int    // of a generation; 0: keysPerGeneration
 	generationDuration time.Duration
 }
@@ -64,9 +65,9 @@ func (c *keyCache) put(k backend.Key, now uint64) {
 		if c.now != nil {
 			c.before = c.now
 		}
-		c.now, c.nowFrom = map[backend.KeyHash]backend.Key{}, now
+		c.now, c.nowFrom = map[backend.KeyHash]backend.Key{}, max(now, c.newest)
 	}
-	c.now[k.Hash] = k
+	c.now[k.Hash], c.newest = k, max(c.newest, now)
 }
 
 func micros(d time.Duration) uint64 { return uint64(d.Microseconds()) }
