@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pushmesh/pushmesh/client/internal/link"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/proto/wire"
 )
@@ -161,6 +162,50 @@ func BenchmarkDeliveries(b *testing.B) {
 			wg.Wait()
 		})
 	}
+}
+
+// BenchmarkHandOver takes messages of one topic, from the body of their frame to their ACK, without
+// sockets and other goroutines.
+func BenchmarkHandOver(b *testing.B) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	s, err := NewSubscriber(SubscriberConfig{Addrs: []string{"edge"}, Inline: true, AckDelay: time.Hour, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := link.New(near)
+	l.SetWelcome(&wirev1.Welcome{Version: 1})
+	s.connected(l)
+	sub, err := s.Start("room/a", fine, WithAck())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.mu.Lock()
+	sub.subscribed(&wirev1.Subscribed{Id: sub.request.GetId(), Epoch: 7, Recovered: true})
+	s.mu.Unlock()
+	r := reader{s: s, l: l, names: map[string]string{}}
+	body, err := wire.Body(&wirev1.Message{Payload: make([]byte, 64), Id: make([]byte, 16), PublishedAt: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var frame []byte
+	seq := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		seq++
+		frame = wire.AppendMessage(frame[:0], "room/a", seq, body)
+		if err := r.message(frame[wire.HeaderSize:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if st := s.Stats(); st.Delivered != seq || st.Acked != seq {
+		b.Fatalf("%+v", st)
+	}
+	b.StopTimer()
+	_ = s.Close(b.Context())
 }
 
 func startPaceEdge(b *testing.B, rate int) (addr string, stop func()) {

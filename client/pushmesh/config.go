@@ -61,7 +61,7 @@ type SubscriberConfig struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Inline runs handlers on the goroutine that reads the connection: half the goroutines and no
 	// copy of a message. A handler must then neither block nor wait for anything that comes over
-	// the same connection (Publish, Unsubscribe).
+	// the same connection (Publish, Unsubscribe): such a call is an error.
 	Inline bool
 	// OnGap is told of messages that will not come, and of positions that were lost. It is called
 	// on the goroutine of handlers or of the reader and must not block.

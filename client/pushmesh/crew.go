@@ -110,8 +110,8 @@ func (s *Subscriber) Pull(ctx context.Context, filter string, opts ...Option) (*
 
 // Messages yields the messages of a subscription that was made with Pull, in order, and waits for
 // them. The body of the loop settles a message as a handler does that returns nil: by going on, and
-// by leaving the loop; Delivery.Nack and a panic ask for it again. With
-// WithManualAck Delivery.Ack settles it.
+// by leaving the loop; Delivery.Nack and a panic ask for it again. With WithManualAck Delivery.Ack
+// settles it.
 //
 // It ends when the subscription has ended, with the error of that if there is one, and with ctx's
 // when ctx ends, whatever waits. It may be called again, and by several goroutines: each message is
