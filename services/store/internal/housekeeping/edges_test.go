@@ -168,6 +168,28 @@ func TestAnEdgeThatIsHeardAgainKeepsTheRest(t *testing.T) {
 	}
 }
 
+// An edge that is heard of while those of another one are let go keeps all of its own.
+func TestAnEdgeThatIsHeardInTimeKeepsAll(t *testing.T) {
+	now := time.Unix(1000, 0)
+	held := map[string]int{"gone": 1, "back": 1}
+	f := &fake{}
+	k := keeper(f, time.Now)
+	k.cfg.Steady = func() time.Time { return now }
+	k.gap()
+	now = now.Add(edgeSilence)
+	f.detach = func(ctx context.Context, edge string, at uint64, limit int) (int, error) {
+		data, err := proto.Marshal(&meshv1.EdgeDigest{EdgeId: "back"})
+		if err != nil {
+			return 0, err
+		}
+		k.observe(data) // the database takes long
+		return holding(held)(ctx, edge, at, limit)
+	}
+	if err := k.LetGoOf(t.Context(), []string{"gone", "back"}); err != nil || held["gone"] != 0 || held["back"] != 1 {
+		t.Errorf("held: %v, %v", held, err)
+	}
+}
+
 // Sessions expire while the database is at those of an edge that is gone, and when that fails.
 func TestSessionsExpireWhateverEdgesDo(t *testing.T) {
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})

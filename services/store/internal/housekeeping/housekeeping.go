@@ -245,6 +245,9 @@ func (k *Keeper) LetGoOf(ctx context.Context, edges []string) error {
 			if ctx.Err() != nil {
 				return false
 			}
+			if len(k.silent([]string{edge})) == 0 { // it was heard of while it was others' turn
+				return true
+			}
 			n, err := k.cfg.Backend.DetachEdge(ctx, edge, begun, k.slice)
 			k.metrics.detached.Add(float64(n))
 			if let[edge] += n; err == nil {
