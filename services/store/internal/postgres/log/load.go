@@ -49,11 +49,8 @@ type loading struct {
 }
 
 func (l *loading) each(rows pgx.Rows, err error, into []any, visit func()) error {
-	n := 0
 	return server.Each(rows, err, into, func() {
-		if n++; n%64 == 1 { // to be told each time would cost as much as the row
-			l.seen()
-		}
+		l.seen()
 		visit()
 	})
 }
@@ -106,7 +103,11 @@ func (l *loading) loadTopics(ctx context.Context) error {
 		var name string
 		var epoch, head, oldest int64
 		rows, err := l.on.Query(ctx, sql, l.shards)
-		err = l.each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
+		n := 0
+		err = server.Each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
+			if n++; n%64 == 1 { // they are small and many: to be told of each would cost as much as the row
+				l.seen()
+			}
 			if epoch < l.epochs[shard] { // a join would cost as much as all else
 				return
 			}
