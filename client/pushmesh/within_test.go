@@ -164,8 +164,10 @@ func callFromWithin(t *testing.T, at site, name string, call func(context.Contex
 	close(known)
 	if at.handler == nil {
 		go func() {
-			for range sub.Messages(context.Background()) {
-				here()
+			for _, err := range sub.Messages(context.Background()) {
+				if err == nil {
+					here()
+				}
 			}
 		}()
 	}
@@ -352,7 +354,10 @@ func TestHistoryBesideAFullCrew(t *testing.T) {
 		"before the loop": func(c *edgeConn, s *Subscriber, done chan error) {
 			pulled := failed(func(ctx context.Context) error { _, err := s.Pull(ctx, "talk"); return err })
 			c.subscribed(0, 0, true)
-			<-pulled
+			if err := <-pulled; err != nil {
+				done <- err
+				return
+			}
 			c.flood(n, 10)
 			synctest.Wait()
 			go func() { done <- history(s) }()
@@ -368,8 +373,11 @@ func TestHistoryBesideAFullCrew(t *testing.T) {
 			c.flood(n, 10)
 			synctest.Wait()
 			go func() {
-				for range sub.Messages(context.Background()) {
-					done <- history(s)
+				for _, err := range sub.Messages(context.Background()) {
+					if err == nil {
+						err = history(s)
+					}
+					done <- err
 					return
 				}
 			}()

@@ -105,7 +105,8 @@ func (l *loading) loadTopics(ctx context.Context) error {
 		rows, err := l.on.Query(ctx, sql, l.shards)
 		n := 0
 		err = server.Each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
-			if n++; n%64 == 1 { // they are small and many: to be told of each would cost as much as the row
+			if n++; n%64 == 1 {
+				// they are small and many: to be told of each would cost as much as the row
 				l.seen()
 			}
 			if epoch < l.epochs[shard] { // a join would cost as much as all else
