@@ -125,7 +125,7 @@ func (c *edgeConn) stands(id uint32, epoch, head uint64, recovered bool) {
 
 // An ACK that waits when a log begins anew is of the log before, and covers nothing of the new one.
 func TestACKsThatWaitAreOfTheirLog(t *testing.T) {
-	inAcks(t, SubscriberConfig{AckDelay: time.Minute}, fine, []Option{WithAck()}, func(t *testing.T, _ *fakeEdge, c *edgeConn, _ uint32) {
+	inAcks(t, SubscriberConfig{AckDelay: 10 * time.Second}, fine, []Option{WithAck()}, func(t *testing.T, _ *fakeEdge, c *edgeConn, _ uint32) {
 		for seq := range uint64(5) {
 			c.message("room/a", seq+1, 0)
 		}
