@@ -80,6 +80,7 @@ func TestOtherCallsThatMayHaveBeenDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inSubs(t, func(t *testing.T, s *Subscriber, _ *fakeEdge, c *edgeConn) {
 				ctx, cancel := context.WithCancel(t.Context())
+				synctest.Wait() // for the Welcome: before it there is nobody to hand a token to
 				done := failed(func(context.Context) error { _, err := s.RefreshToken(ctx, "new"); return err })
 				c.expect(wirev1.FrameType_FRAME_TYPE_REFRESH_TOKEN, &wirev1.RefreshToken{})
 				end(s, c, cancel)
