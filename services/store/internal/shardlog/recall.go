@@ -128,7 +128,10 @@ func (l *lane) notSetBack(ctx context.Context) (bool, error) {
 }
 
 // settle finds out what became of a batch in doubt, once one of its shards is this writer's: the
-// connection that sent it is gone then. If it was committed, memory has it from then on.
+// connection that sent it is gone then. If it was committed, memory has it from then on. Ids of
+// batches are forgotten after an hour of the database's clock, so that one that is not there was
+// not committed only if an earlier one is (notSetBack looks): of a lane's first commit nothing
+// tells.
 func (l *lane) settle(ctx context.Context, got []int) error {
 	u := l.unsettled
 	if !u.touches(got) {
@@ -137,6 +140,10 @@ func (l *lane) settle(ctx context.Context, got []int) error {
 	committed, err := l.writer.Committed(ctx, u.plan.batch.ID)
 	if err != nil {
 		return fmt.Errorf("look for a commit whose outcome is unknown: %w", err)
+	}
+	if !committed && l.last == (backend.BatchID{}) {
+		l.forgetUnsettled()
+		return nil
 	}
 	l.unsettled = nil
 	if committed {

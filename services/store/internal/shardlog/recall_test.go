@@ -258,6 +258,40 @@ func (m *memory) snapshot() (setBack func()) {
 	}
 }
 
+// The first commit of a lane, whose outcome is asked for after the database has forgotten it,
+// counts as one that nobody knows: the shard is loaded.
+func TestAFirstCommitInDoubtThatIsForgotten(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, db *memory, l *Log, _ *prometheus.Registry) {
+		l.Want(every())
+		synctest.Wait()
+		hit := false
+		db.fail(nil, func(call string) error {
+			switch {
+			case call == "commit" && !hit:
+				hit = true
+				return fmt.Errorf("%w: %w", backend.ErrUnknown, errTest)
+			case call == "open" && hit:
+				return errTest
+			}
+			return nil
+		})
+		item := func(n int) *meshv1.AppendItem {
+			return &meshv1.AppendItem{Topic: "room/1", Body: []byte("x"), MessageId: fmt.Appendf(nil, "%016d", n)}
+		}
+		appended(l, item(1)).wait(t)
+		db.mu.Lock()
+		clear(db.batches)
+		db.mu.Unlock()
+		db.fail(nil, nil)
+		pass(3 * tick)
+		a := appended(l, item(2))
+		a.wait(t)
+		if r := a.all[0]; r.GetCode() != wirev1.Code_CODE_OK || r.GetSeq() != 2 {
+			t.Errorf("what comes behind it: %v, want seq 2", r)
+		}
+	})
+}
+
 // A server that has the same name and lacks the last commit was set back: nothing that was known of
 // it holds.
 func TestAServerThatWasSetBackIsReadAnew(t *testing.T) {

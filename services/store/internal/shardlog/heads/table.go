@@ -125,7 +125,7 @@ func (t *Table) Index() {
 	t.indexed = t.n
 }
 
-// Changed notes that a topic is to be among the next TakeChanged. It is one of Get or Add.
+// Changed notes that a topic, which Get or Add returned, is to be among the next TakeChanged.
 func (t *Table) Changed(topic *Topic, name string) {
 	if topic.changed {
 		return
