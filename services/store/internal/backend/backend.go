@@ -132,6 +132,8 @@ const CoveredCommits = 8
 // Loader takes what Load tells. Slices are the loader's to keep.
 type Loader interface {
 	LoadShard(Shard)
+	// LoadTopic is told topics in any order, and some several times: the greatest head and the
+	// greatest oldest hold. The name is the loader's only until it returns.
 	LoadTopic(Topic)
 	LoadProducer(Producer)
 	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is

@@ -174,9 +174,12 @@ func (s *state) merge(loaded *state, now uint64) {
 type loader struct {
 	*state
 	bad map[int]error
+	at  []*shard // shards by their numbers: what is asked for each of millions of topics
 }
 
-func newLoader(positions int) *loader { return &loader{newState(positions, 0), map[int]error{}} }
+func newLoader(positions int) *loader {
+	return &loader{state: newState(positions, 0), bad: map[int]error{}}
+}
 
 // refuse notes the first reason.
 func (l *loader) refuse(shard int, why error) {
@@ -186,14 +189,19 @@ func (l *loader) refuse(shard int, why error) {
 }
 
 func (l *loader) LoadShard(x backend.Shard) {
-	l.shards[x.Shard] = &shard{epoch: x.Epoch, commit: x.Commit, forgot: x.Forgot}
+	sh := &shard{epoch: x.Epoch, commit: x.Commit, forgot: x.Forgot}
+	l.shards[x.Shard] = sh
+	for len(l.at) <= x.Shard {
+		l.at = append(l.at, nil)
+	}
+	l.at[x.Shard] = sh
 }
 
 func (l *loader) LoadTopic(x backend.Topic) {
 	if !l.present(x.Shard, x.Topic, x.Epoch) {
 		return
 	}
-	t := l.shards[x.Shard].topics.Append(x.Topic)
+	t := l.at[x.Shard].topics.Append(x.Topic)
 	if t == nil {
 		l.refuse(x.Shard, errManyTopics)
 		return
@@ -221,9 +229,11 @@ func (l *loader) topic(shard int, name string) *heads.Topic {
 // present reports whether an epoch is that of the shard. Of earlier ones nothing is taken, and a
 // later one can't be.
 func (l *loader) present(shard int, topic string, epoch uint64) bool {
-	sh := l.shards[shard]
-	switch {
-	case sh == nil || epoch < sh.epoch:
+	if shard >= len(l.at) || l.at[shard] == nil {
+		return false
+	}
+	switch sh := l.at[shard]; {
+	case epoch < sh.epoch:
 		return false
 	case epoch > sh.epoch:
 		l.refuse(shard, fmt.Errorf("topic %q is of epoch %d, and its shard of epoch %d", topic, epoch, sh.epoch))

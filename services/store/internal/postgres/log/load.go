@@ -3,10 +3,14 @@ package log
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 )
@@ -28,7 +32,7 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 			which[i] = int32(s)
 		}
 		return pgx.BeginTxFunc(ctx, w.Conn, oneSnapshot, func(tx pgx.Tx) error {
-			l := loading{on: tx, shards: which, into: into, epochs: map[int32]int64{}, seen: func() { watch.Reset(w.log.server.Stall()) }}
+			l := loading{on: tx, shards: which, into: into, seen: func() { watch.Reset(w.log.server.Stall()) }}
 			return l.all(ctx)
 		})
 	})
@@ -38,12 +42,12 @@ func (w *Writer) Load(ctx context.Context, shards []int, into backend.Loader) er
 var oneSnapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
 // loading is one Load. covered is what each shard's checkpoint covers, in the order of shards, and
-// epochs are their epochs.
+// epochs are theirs by their numbers.
 type loading struct {
 	on      pgx.Tx
 	shards  []int32
 	covered []int64
-	epochs  map[int32]int64
+	epochs  [topic.Shards]uint64
 	into    backend.Loader
 	seen    func() // called now and then as rows come
 }
@@ -81,7 +85,7 @@ func (l *loading) loadShards(ctx context.Context) error {
 	err = l.each(rows, err, []any{&shard, &epoch, &commit, &forgot}, func() {
 		l.into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
 		l.covered = append(l.covered, commit)
-		l.epochs[shard] = epoch
+		l.epochs[shard] = uint64(epoch)
 	})
 	if err == nil && len(l.covered) != len(l.shards) {
 		err = fmt.Errorf("%d shards asked for, %d found", len(l.shards), len(l.covered))
@@ -89,39 +93,65 @@ func (l *loading) loadShards(ctx context.Context) error {
 	return err
 }
 
-// loadTopics tells what was folded, then what lies in pages: that is told as what holds of both.
+// loadTopics tells what was folded, then what lies in pages: the loader takes the greatest. With
+// COPY, and a table of which many shards are wanted read as it lies: there may be millions.
 func (l *loading) loadTopics(ctx context.Context) error {
-	for _, sql := range []string{`
-		SELECT shard, topic, epoch, head, oldest FROM pushmesh.topic WHERE shard = ANY($1)`, `
-		SELECT n.shard, n.topic, n.epoch, CASE WHEN t.epoch = n.epoch THEN greatest(t.head, n.head) ELSE n.head END,
-			CASE WHEN t.epoch = n.epoch THEN greatest(t.oldest, n.oldest) ELSE n.oldest END
-		FROM (SELECT DISTINCT ON (shard, topic) shard, topic, epoch, max(head) AS head, max(oldest) AS oldest
-			FROM pushmesh.checkpoint_topic WHERE shard = ANY($1) GROUP BY shard, topic, epoch ORDER BY shard, topic, epoch DESC) AS n
-		JOIN pushmesh.shard AS s USING (shard) LEFT JOIN pushmesh.topic AS t ON t.shard = n.shard AND t.topic = n.topic
-		WHERE n.epoch >= s.epoch AND (t.epoch IS NULL OR t.epoch <= n.epoch)`} {
-		var shard int32
-		var name string
-		var epoch, head, oldest int64
-		rows, err := l.on.Query(ctx, sql, l.shards)
-		n := 0
-		err = server.Each(rows, err, []any{&shard, &name, &epoch, &head, &oldest}, func() {
-			if n++; n%64 == 1 {
-				// they are small and many: to be told of each would cost as much as the row
-				l.seen()
-			}
-			if epoch < l.epochs[shard] { // a join would cost as much as all else
-				return
-			}
-			l.into.LoadTopic(backend.Topic{Shard: int(shard), Topic: name, Epoch: uint64(epoch), Head: uint64(head), Oldest: uint64(oldest)})
-		})
-		if err != nil {
-			return err
-		}
+	shards := make([]string, len(l.shards))
+	for i, shard := range l.shards {
+		shards[i] = strconv.Itoa(int(shard))
 	}
-	return nil
+	wanted := "(" + strings.Join(shards, ", ") + ")"
+	if _, err := l.on.Exec(ctx, `SET LOCAL enable_seqscan = on; SET LOCAL max_parallel_workers_per_gather = 0`); err != nil {
+		return err
+	}
+	if err := l.copyTopics(ctx, `SELECT shard, epoch, head, oldest, topic FROM pushmesh.topic WHERE shard IN `+wanted); err != nil {
+		return err
+	}
+	if _, err := l.on.Exec(ctx, `SET LOCAL enable_seqscan = off`); err != nil {
+		return err
+	}
+	return l.copyTopics(ctx, `SELECT shard, epoch, max(head), max(oldest), topic FROM pushmesh.checkpoint_topic WHERE shard IN `+wanted+` GROUP BY shard, topic, epoch`)
 }
 
-// loadProducers likewise; of several the loader takes the greatest.
+func (l *loading) copyTopics(ctx context.Context, query string) error {
+	n := 0
+	return server.CopyRows(ctx, l.on, query, func(v [][]byte) error {
+		if n++; n%64 == 1 {
+			// they are small and many: to be told of each would cost as much as the row
+			l.seen()
+		}
+		t, err := topicOf(v)
+		if err == nil && t.Epoch >= l.epochs[t.Shard] { // a join would cost as much as all else
+			l.into.LoadTopic(t)
+		}
+		return err
+	})
+}
+
+// topicOf is a row of shard, epoch, head, oldest, topic.
+func topicOf(v [][]byte) (t backend.Topic, err error) {
+	if len(v) != 5 || len(v[4]) == 0 {
+		return t, fmt.Errorf("a topic's row has %d columns", len(v))
+	}
+	shard, err := server.Int4(v[0])
+	if err != nil {
+		return t, err
+	}
+	if shard < 0 || shard >= topic.Shards {
+		return t, fmt.Errorf("a topic is of shard %d", shard)
+	}
+	var numbers [3]int64
+	for i := range numbers {
+		if numbers[i], err = server.Int8(v[1+i]); err != nil {
+			return t, err
+		}
+	}
+	t = backend.Topic{Shard: int(shard), Epoch: uint64(numbers[0]), Head: uint64(numbers[1]), Oldest: uint64(numbers[2])}
+	t.Topic = unsafe.String(&v[4][0], len(v[4]))
+	return t, nil
+}
+
+// loadProducers likewise.
 func (l *loading) loadProducers(ctx context.Context) error {
 	for _, sql := range []string{`
 		SELECT p.shard, p.topic, p.producer, p.producer_seq, p.epoch, p.seq, p.at

@@ -39,9 +39,10 @@ func TestATableFindsWhatFiltersMatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table
 		want := map[string]uint64{}
-		for i, name := range rapid.SliceOfN(rapid.Custom(nameOf), 0, 200).Draw(t, "appended") {
-			table.Append(name).Head = uint64(1000 + i)
-			want[name] = uint64(1000 + i)
+		for _, name := range rapid.SliceOfN(rapid.Custom(nameOf), 0, 200).Draw(t, "appended") {
+			head := rapid.Uint64Range(1000, 1010).Draw(t, "head")
+			table.Append(name).Head = head
+			want[name] = max(want[name], head)
 			if rapid.IntRange(0, 50).Draw(t, "then") == 0 {
 				table.Index()
 			}

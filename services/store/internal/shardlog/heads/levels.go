@@ -11,9 +11,10 @@ import (
 // levels is which topics have a word at a level, and which have how many levels, by 32 bits of a
 // hash: words that share one are told apart by who looks at the names.
 type levels struct {
-	words []word // by hash
-	n     int
-	lists [][]uint32
+	words   []word // by hash
+	n       int
+	filling bool
+	lists   [][]uint32
 }
 
 // word is one topic's number, or, with inList, the place of a list of them. Numbers are ascending,
@@ -89,16 +90,34 @@ func (l *levels) find(h uint32) *word {
 
 func (l *levels) insert(w word) {
 	if full(l.n, len(l.words)) {
-		old := l.words
-		l.words = make([]word, larger(len(old)))
-		for _, o := range old {
-			if o.topics != 0 {
-				l.place(o)
-			}
+		if l.filling {
+			l.resize(2 * larger(len(l.words)))
+		} else {
+			l.resize(larger(len(l.words)))
 		}
 	}
 	l.place(w)
 	l.n++
+}
+
+// fill has many be added by f, with room that is given back.
+func (l *levels) fill(f func()) {
+	l.filling = true
+	f()
+	l.filling = false
+	if fits := larger(larger(l.n)); fits < len(l.words) {
+		l.resize(fits)
+	}
+}
+
+func (l *levels) resize(places int) {
+	old := l.words
+	l.words = make([]word, places)
+	for _, o := range old {
+		if o.topics != 0 {
+			l.place(o)
+		}
+	}
 }
 
 func (l *levels) place(w word) {

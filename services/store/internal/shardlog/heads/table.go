@@ -82,7 +82,7 @@ func (t *Table) Add(name string) *Topic {
 }
 
 // Append adds a topic of many, which is found after Index only, and moves then. Of several of one
-// name the last holds. nil: the table is full.
+// name the greatest head and the greatest oldest hold. nil: the table is full.
 func (t *Table) Append(name string) *Topic {
 	if t.n == MaxTopics {
 		return nil
@@ -108,7 +108,12 @@ func (t *Table) Index() {
 		t.grow(max(8, size))
 	}
 	t.n = t.indexed
-	for n := uint32(t.indexed) + 1; n <= all; n++ {
+	t.levels.fill(func() { t.indexAfter(uint32(t.indexed), all) })
+	t.indexed = t.n
+}
+
+func (t *Table) indexAfter(indexed, all uint32) {
+	for n := indexed + 1; n <= all; n++ {
 		from := *t.at(n)
 		name := t.names.view(from.name)
 		to := t.Get(name)
@@ -119,10 +124,11 @@ func (t *Table) Index() {
 			t.levels.add(name, uint32(t.n))
 		} else {
 			from.name = to.name
+			from.Head, from.Oldest, from.OldestAt = max(from.Head, to.Head), max(from.Oldest, to.Oldest), max(from.OldestAt, to.OldestAt)
+			from.keeps, from.changed = from.keeps || to.keeps, from.changed || to.changed
 		}
 		*to = from
 	}
-	t.indexed = t.n
 }
 
 // Changed notes that a topic, which Get or Add returned, is to be among the next TakeChanged.
