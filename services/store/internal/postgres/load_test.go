@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -22,7 +23,13 @@ func newLoaded() *loaded {
 }
 
 func (l *loaded) LoadShard(s backend.Shard) { l.shards[s.Shard] = s }
-func (l *loaded) LoadTopic(t backend.Topic) { l.topics[t.Topic] = t }
+func (l *loaded) LoadTopic(t backend.Topic) {
+	t.Topic = strings.Clone(t.Topic)
+	have := l.topics[t.Topic]
+	t.Head, t.Oldest = max(t.Head, have.Head), max(t.Oldest, have.Oldest)
+	l.topics[t.Topic] = t
+}
+
 func (l *loaded) LoadProducer(p backend.Producer) {
 	l.positions[p.Topic] = max(l.positions[p.Topic], p.ProducerSeq)
 }

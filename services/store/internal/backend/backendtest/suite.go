@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,7 +171,13 @@ type state struct {
 }
 
 func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
-func (s *state) LoadTopic(x backend.Topic) { s.topics[x.Topic] = x }
+func (s *state) LoadTopic(x backend.Topic) {
+	x.Topic = strings.Clone(x.Topic)
+	have := s.topics[x.Topic]
+	x.Head, x.Oldest = max(x.Head, have.Head), max(x.Oldest, have.Oldest)
+	s.topics[x.Topic] = x
+}
+
 func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
 func (s *state) LoadMark(x backend.Mark)   { s.LoadProducer(x.Producer) }
 func (s *state) LoadKept(x backend.Kept)   { s.kept[x.Topic] = x }
