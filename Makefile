@@ -50,7 +50,7 @@ upgrade-check: ## upgrade a mesh from the last release and go back, under traffi
 .PHONY: claims-check
 claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats
 	@scripts/setup test
-	cd test && PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
+	bin=$$(scripts/postgres bin) && cd test && PUSHMESH_TEST_POSTGRES_BIN=$$bin PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
 
 .PHONY: websocket-proxies
 websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them off after 60 s, for FOR=5m

@@ -73,8 +73,21 @@ func TempDir(in string) (string, error) {
 	return dir, as.Own(dir)
 }
 
-// binaries is the folder of the newest Postgres installed.
+// Version names the variable with the major version of Postgres that tests shall run with, for
+// scripts; unset, it is Debian's newest.
+const Version = "PUSHMESH_TEST_POSTGRES"
+
+// Binaries names the variable with the folder of initdb and postgres of that version.
+const Binaries = "PUSHMESH_TEST_POSTGRES_BIN"
+
+// binaries is the folder of the Postgres to start.
 func binaries() (string, error) {
+	if dir := os.Getenv(Binaries); dir != "" {
+		return dir, nil
+	}
+	if version := os.Getenv(Version); version != "" {
+		return "", fmt.Errorf("%s is %s, but %s does not say where that is: go through scripts/with-servers", Version, version, Binaries)
+	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {
 		return "", err
