@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
@@ -32,15 +34,51 @@ func openWith(t *testing.T, cfg Config) *DB {
 	return d
 }
 
-// It works as a role that may change no schema; that of one that owns it is most other tests'. And
-// beside a publication of all tables, as Debezium and upgrades by logical replication make it.
+// It works as a role that may change no schema, beside a publication of all tables, as Debezium and
+// upgrades by logical replication make it.
 func TestConformance(t *testing.T) {
-	owner := pgtest.URL(t)
+	owner := ofVersion(t)
 	role := pgtest.Another(t, owner)
 	execute(t, pgtest.Superuser(t, owner), `CREATE PUBLICATION everything FOR ALL TABLES`)
 	need(t, openWith(t, Config{URL: role, OwnerURL: owner, Patience: backendtest.Patience}).Close())
+	conforms(t, owner, role)
+}
+
+// As the role that owns the database, and may do nothing else on its server.
+func TestConformanceOfAnOwner(t *testing.T) {
+	t.Parallel()
+	owner := ofVersion(t)
+	need(t, open(t, owner).Close())
+	conforms(t, owner, owner)
+}
+
+// What is prepared, locked and set stays a session's behind a pooler in session mode.
+func TestConformanceBehindAPooler(t *testing.T) {
+	t.Parallel()
+	owner := ofVersion(t)
+	need(t, open(t, owner).Close())
+	conforms(t, owner, pgtest.Pooler(t, pgtest.Copy(t, owner), "session"))
+}
+
+// ofVersion is an empty database, of the version of Postgres that the tests were told to run with.
+func ofVersion(t *testing.T) string {
+	t.Helper()
+	url := pgtest.URL(t)
+	conn := connected(t, url)
+	var version string
+	need(t, conn.QueryRow(t.Context(), `SELECT (current_setting('server_version_num')::int / 10000)::text`).Scan(&version))
+	if want := os.Getenv(pgserver.Version); want != "" && version != want {
+		t.Fatalf("Postgres %s, and %s=%s", version, pgserver.Version, want)
+	}
+	need(t, conn.Close(t.Context()))
+	return url
+}
+
+// conforms runs the suite in copies of a database that is migrated, and reaches them by another URL
+// of it.
+func conforms(t *testing.T, owner, by string) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Database {
-		url := at(t, role, pgtest.Copy(t, owner))
+		url := at(t, by, pgtest.Copy(t, owner))
 		return func(t *testing.T) backend.Backend {
 			t.Helper()
 			return former{open(t, url), url}

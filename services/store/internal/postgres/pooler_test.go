@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pushmesh/pushmesh/internal/pgtest"
@@ -175,16 +177,70 @@ func TestAPoolerInSessionMode(t *testing.T) {
 	}
 }
 
-// A log goes on as it does directly: prepared statements, slices, loads, sessions.
-func TestALogBehindAPooler(t *testing.T) {
+// What a pooler has given to somebody else is not ended for a session of it that a store lost.
+func TestABackendGivenAwayIsNotEnded(t *testing.T) {
 	t.Parallel()
-	migrated := pgtest.URL(t)
-	need(t, open(t, migrated).Close())
-	backendtest.RunLog(t, func(t *testing.T) backendtest.Database {
-		through := pgtest.Pooler(t, pgtest.Copy(t, migrated), "session")
-		return func(t *testing.T) backend.Backend {
-			t.Helper()
-			return open(t, through)
-		}
+	through := pgtest.Pooler(t, pgtest.URL(t), "session")
+	d := open(t, through)
+	w := opened(t, d, owner("a"))
+	pid, _ := w.Conn.Backend()
+	w.Conn.Lose()
+	// The pooler gives away first what it was given back last, once it knows.
+	var others []*pgx.Conn
+	for has := int32(0); has != pid; {
+		other := connected(t, through)
+		others = append(others, other)
+		defer func() { _ = other.Close(context.Background()) }()
+		need(t, other.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&has))
+	}
+	hasOf3(t, opened(t, d, owner("a")), 3)
+	for _, other := range others {
+		need(t, other.Ping(t.Context()))
+	}
+}
+
+// A session that a store lost, and whose pooler does not know, ends with the store's next one.
+func TestASessionLostBehindAPoolerIsEnded(t *testing.T) {
+	t.Parallel()
+	var made sync.Map // by the address on this side
+	d := openWith(t, Config{
+		URL: pgtest.Pooler(t, pgtest.URL(t), "session"), Patience: backendtest.Patience,
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			c := &cutOff{Conn: conn}
+			made.Store(conn.LocalAddr().String(), c)
+			return c, nil
+		},
 	})
+	w := opened(t, d, owner("a"))
+	hasOf3(t, w, 3)
+	found, _ := made.Load(w.Conn.PgConn().Conn().LocalAddr().String())
+	lost := found.(*cutOff)
+	lost.is.Store(true)
+	defer func() { need(t, lost.Conn.Close()) }()
+	w.Conn.Lose()
+	hasOf3(t, opened(t, d, owner("a")), 3)
+}
+
+// cutOff is a connection of which the other side hears no more, not even its end, once it is.
+type cutOff struct {
+	net.Conn
+	is atomic.Bool
+}
+
+func (c *cutOff) Write(b []byte) (int, error) {
+	if c.is.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *cutOff) Close() error {
+	if c.is.Load() {
+		return nil
+	}
+	return c.Conn.Close()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -123,7 +125,7 @@ func (c *Conn) Trust(ctx context.Context) (err error) {
 func (c *Conn) At() string { return c.at }
 
 // Identify sets which backend serves the connection, where Trust did not.
-func (c *Conn) Identify(pid int32, start time.Time) { c.process = process{pid, start} }
+func (c *Conn) Identify(pid int32, start time.Time) { c.process = process{pid: pid, start: start} }
 
 // Backend is which process of the server serves the connection, and when that began.
 func (c *Conn) Backend() (pid int32, start time.Time) { return c.process.pid, c.process.start }
@@ -137,8 +139,12 @@ func (c *Conn) Record(b *pgx.Batch, owner backend.Owner) {
 }
 
 // RecordOnly replaces what is recorded of the connection's backend: behind a pooler it may have
-// been that of a store that died.
+// been that of a store that died, and is marked as long as it is this session's.
 func (c *Conn) RecordOnly(b *pgx.Batch, owner backend.Owner) {
+	if c.PgConn().PID() != uint32(c.process.pid) { // somebody else answers for the server
+		c.process.mark = 1 + rand.Uint32N(math.MaxInt32)
+		b.Queue(`SELECT pg_advisory_lock_shared($1, $2)`, int32(markClass), int32(c.process.mark))
+	}
 	b.Queue(`INSERT INTO pushmesh.writer (pid, backend_start, store_id, incarnation) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (pid, backend_start) DO UPDATE SET store_id = excluded.store_id, incarnation = excluded.incarnation`,
 		c.process.pid, c.process.start, owner.StoreID, int64(owner.Incarnation))
@@ -216,18 +222,26 @@ func (c *Conn) End(before func(ctx context.Context) error) error {
 	return nil
 }
 
+// markClass is the first key of the advisory lock that a session behind a pooler has; the second is
+// its mark.
+const markClass = 0x7075736c
+
 // endWithin is how long a new connection waits for the end of a lost one.
 const endWithin = 500 * time.Millisecond
 
 // endRemains terminates backends that this process lost: their connections are closed on our side,
-// but a server that hung or a network that went away may not know yet.
+// but a server that hung or a network that went away may not know yet. A pooler that knows has
+// reset the backend, and may have given it to anybody, conn included: the mark went with the
+// session.
 func (s *Server) endRemains(ctx context.Context, conn *pgx.Conn) error {
 	s.mu.Lock()
 	remains := slices.Clone(s.remains)
 	s.mu.Unlock()
 	for _, p := range remains {
-		rows, err := conn.Query(ctx, `SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2`,
-			p.pid, p.start, endWithin.Milliseconds())
+		rows, err := conn.Query(ctx, `
+			SELECT pg_terminate_backend(a.pid, $3) FROM pg_stat_activity AS a WHERE a.pid = $1 AND a.backend_start = $2
+			AND ($4 = 0::oid OR EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.classid = $5 AND l.objid = $4 AND l.objsubid = 2))`,
+			p.pid, p.start, endWithin.Milliseconds(), p.mark, uint32(markClass))
 		if err != nil {
 			return fmt.Errorf("postgres: end a lost connection: %w", err)
 		}

@@ -13,6 +13,9 @@ import (
 type process struct {
 	pid   int32
 	start time.Time
+	// mark of the session that it serves, by which it is told from the pooler's next one in the
+	// same backend; 0 without a pooler.
+	mark uint32
 }
 
 // oldest version that has what we use: DETACH CONCURRENTLY, pg_terminate_backend with a timeout.
