@@ -38,6 +38,10 @@ smoke: pushmesh ## the same on free ports and a scratch folder, ending after the
 test: ## every test with the race detector, against private servers; installs what is missing
 	@scripts/test
 
+.PHONY: test-postgres
+test-postgres: ## conformance of the store on each supported version of Postgres: as a granted role, as an owner, through PgBouncer; VERSIONS="15 18", RACE=no
+	@scripts/test-postgres $(VERSIONS)
+
 .PHONY: chaos
 chaos: ## publish and subscribe for FOR=5m while every process suffers faults at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats; JSON=FILE
 	@scripts/chaos
