@@ -43,7 +43,7 @@ test-postgres: ## conformance of the store on each supported version of Postgres
 	@scripts/test-postgres $(VERSIONS)
 
 .PHONY: chaos
-chaos: ## publish and subscribe for FOR=5m while every process suffers faults at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats; JSON=FILE
+chaos: ## publish and subscribe for FOR=5m while every process suffers faults at random, then judge the promises; TOPICS=100000 beside; SEED=N repeats; JSON=FILE; POOLER=session, PUBLICATION=yes
 	@scripts/chaos
 
 .PHONY: upgrade-check
@@ -52,9 +52,9 @@ upgrade-check: ## upgrade a mesh from the last release and go back, under traffi
 	PUSHMESH_ROLLING_FOR=$(or $(FOR),24h) PUSHMESH_ROLLING_SEED=$(SEED) scripts/with-servers go test -count=1 -timeout 24h -v -run AMeshIsUpgraded ./test/rolling
 
 .PHONY: claims-check
-claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats
+claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats; POOLER=session, PUBLICATION=yes
 	@scripts/setup test
-	bin=$$(scripts/postgres bin) && cd test && PUSHMESH_TEST_POSTGRES_BIN=$$bin PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
+	bin=$$(scripts/postgres bin) && cd test && PUSHMESH_TEST_POSTGRES_BIN=$$bin PUSHMESH_CHAOS_POOLER=$(POOLER) PUSHMESH_CHAOS_PUBLICATION=$(PUBLICATION) PUSHMESH_CHAOS_FOR=$(or $(FOR),5m) PUSHMESH_CHAOS_SEED=$(SEED) go test -count=1 -timeout 24h -v -run WhateverDies ./claims
 
 .PHONY: websocket-proxies
 websocket-proxies: ## silent WebSockets behind nginx and HAProxy, which cut them off after 60 s, for FOR=5m

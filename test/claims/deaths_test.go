@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pushmesh/pushmesh/internal/pgserver"
-	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
@@ -134,8 +133,8 @@ var rulesOf = map[string]Rules{
 func TestClaimsAreOneWhateverDies(t *testing.T) {
 	t.Parallel()
 	n := chaosSeed(t)
-	db := pgtest.New(t)
-	m := procmesh.Start(t, procmesh.Options{Routers: 2, Stores: 2, DB: db.URL()})
+	db, url := promise.Postgres(t)
+	m := procmesh.Start(t, procmesh.Options{Routers: 2, Stores: 2, DB: url})
 	apis, err := Dial(m.RouterAddrs...)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
@@ -21,8 +20,8 @@ import (
 // are killed or frozen at random.
 func TestTwoMeshesOnOneNATSWhateverDies(t *testing.T) {
 	n := seed(t)
-	db := pgtest.New(t)
-	first := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, Stores: 2, DB: db.URL(), StoreArgs: []string{"--mesh", "first"}})
+	db, url := Postgres(t)
+	first := procmesh.Start(t, procmesh.Options{Edges: 2, Routers: 2, Stores: 2, DB: url, StoreArgs: []string{"--mesh", "first"}})
 	second := procmesh.Start(t, procmesh.Options{NATS: first.NATSURL(), StoreArgs: []string{"--mesh", "second"}})
 	all := victims(first, db)
 	for _, p := range slices.Concat(second.Stores, second.Routers, second.Edges) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/internal/pgserver"
-	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/test/procmesh"
 )
 
@@ -45,15 +44,7 @@ func seed(t *testing.T) uint64 {
 // for that are minutes of compiling.
 func clocksAreSet(t *testing.T) bool {
 	t.Helper()
-	switch s := os.Getenv("PUSHMESH_CHAOS_CLOCKS"); s {
-	case "", "no":
-		return false
-	case "yes":
-		return true
-	default:
-		t.Fatalf("PUSHMESH_CHAOS_CLOCKS is %q, want yes or no", s)
-		return false
-	}
+	return yes(t, "PUSHMESH_CHAOS_CLOCKS")
 }
 
 // length of a run, a duration; PUSHMESH_CHAOS_FOR is that of the main one.
@@ -121,8 +112,8 @@ const aloneFor = 2 * time.Second
 // every promise has been kept.
 func TestPromisesAreKeptWhateverDies(t *testing.T) {
 	n := seed(t)
-	db := pgtest.New(t)
-	ways, urls := databases(t, db.URL(), 2)
+	db, url := Postgres(t)
+	ways, urls := databases(t, url, 2)
 	m := procmesh.Start(t, procmesh.Options{Edges: 3, Routers: 2, Stores: 2, DBs: urls, StoreArgs: forced, Halves: true, Clocks: clocksAreSet(t)})
 	all := append(victims(m, db), splits(m, n)...)
 	for _, way := range ways {
