@@ -1,5 +1,5 @@
-// Package postgres is the store's backend for production: backend.Backend on PostgreSQL 14 or
-// newer, through pgx. It puts together what the packages below it keep: server is how all of them
+// Package postgres is the store's backend for production: backend.Backend on PostgreSQL 15
+// to 18, through pgx. It puts together what the packages below it keep: server is how all of them
 // reach the database, partition makes and drops its tables' slices, and each other one is a
 // feature.
 //
