@@ -199,6 +199,39 @@ func TestABackendGivenAwayIsNotEnded(t *testing.T) {
 	}
 }
 
+// A store that died does not look alive by the work of whom its pooler gave its backends to, be it
+// as the log's writer or as that of claims.
+func TestAStoreThatDiedBehindAPooler(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	through := pgtest.Pooler(t, direct, "session")
+	e, d := open(t, direct), open(t, through)
+	mine, err := e.OpenWatch(t.Context(), owner("b"))
+	need(t, err)
+	defer func() { need(t, mine.Close()) }()
+	dead := owner("a")
+	w := opened(t, d, dead)
+	if pulseOf(t, mine, dead.Run()) == nil {
+		t.Fatal("a store that lives is not seen")
+	}
+	pid, start := w.Conn.Backend()
+	execute(t, direct, `INSERT INTO pushmesh.claim_run (store_id, incarnation, pid, backend_start) SELECT store_id, incarnation, pid, backend_start FROM pushmesh.writer WHERE store_id = 'a'`)
+	need(t, w.Conn.PgConn().Conn().Close())
+	// Until the pooler knows, others get other backends.
+	for inPool := false; !inPool; {
+		open(t, through)
+		need(t, connected(t, direct).QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2 AND application_name = 'pushmesh-store')`, pid, start).Scan(&inPool))
+	}
+	if p := pulseOf(t, mine, dead.Run()); p != nil {
+		t.Errorf("it is seen as %+v", p)
+	}
+	var runs int
+	need(t, connected(t, direct).QueryRow(t.Context(), `SELECT count(*) FROM pushmesh.claim_run`).Scan(&runs))
+	if runs > 0 {
+		t.Errorf("it has %d runs of claims", runs)
+	}
+}
+
 // A session that a store lost, and whose pooler does not know, ends with the store's next one.
 func TestASessionLostBehindAPoolerIsEnded(t *testing.T) {
 	t.Parallel()

@@ -141,8 +141,18 @@ func takeSettings(cfg *pgx.ConnConfig) map[string]string {
 	return others
 }
 
+// forget removes the records of whom the session's backend served before: what died behind a pooler
+// would look alive by the work of whoever has been given its backend. Where the schema is not there
+// yet, or nothing may be written, there is nothing to be forgotten; a row that is locked is
+// somebody's who removes it.
+const forget = `DO $$ BEGIN
+	DELETE FROM pushmesh.writer WHERE pid = pg_backend_pid();
+	DELETE FROM pushmesh.claim_run WHERE id IN (SELECT id FROM pushmesh.claim_run WHERE pid = pg_backend_pid() FOR UPDATE SKIP LOCKED);
+	EXCEPTION WHEN undefined_table OR invalid_schema_name OR insufficient_privilege OR read_only_sql_transaction OR lock_not_available THEN NULL;
+END $$`
+
 // session has connections of cfg set by statements, behind a pooler, what they set at their start
-// otherwise.
+// otherwise, and begins them as nobody's.
 func (s *Server) session(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	if !s.pooled {
 		return cfg
@@ -152,13 +162,14 @@ func (s *Server) session(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	for _, name := range slices.Sorted(maps.Keys(others)) {
 		set = append(set, fmt.Sprintf("SET %s = %s", pgx.Identifier{name}.Sanitize(), quoted(others[name])))
 	}
+	begin := strings.Join(append(set, forget), "; ")
 	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if after != nil {
 			if err := after(ctx, conn); err != nil {
 				return err
 			}
 		}
-		_, err := conn.Exec(ctx, strings.Join(set, "; ")).ReadAll()
+		_, err := conn.Exec(ctx, begin).ReadAll()
 		return err
 	}
 	return cfg
