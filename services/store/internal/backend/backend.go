@@ -50,6 +50,14 @@ type Log interface {
 	// Oldest answers each question, in order: the first run of the topic whose At is not before
 	// NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
+	// Silent looks at what is stored of topics of a shard, in order of their names behind one (""; from
+	// the first on), and tells those of which it changed last before a time, by the database's clock.
+	// It looks at SilentLook of them at most; next is where to go on, "" where there is nothing more.
+	// What checkpoints have of them that is not folded yet it does not see.
+	Silent(ctx context.Context, shard int, after string, before uint64) (silent []SilentTopic, next string, err error)
+	// ForgetTopics is called before a store forgets its first topic: stores of versions that do not
+	// know of topics which begin anew are refused from then on.
+	ForgetTopics(ctx context.Context) error
 	// Kept is the message that a topic keeps (ErrNotFound: none), under whatever epoch.
 	Kept(ctx context.Context, topic string) (Kept, error)
 	// Owners says which stores took shards last and have not released them (they may be dead
@@ -126,14 +134,17 @@ type Writer interface {
 // was, with the same history. Another epoch is another Hold.
 type Hold string
 
+// SilentLook is how many topics a question of Silent looks at.
+const SilentLook = 2000
+
 // CoveredCommits is how many commits that a shard's checkpoint covers are told, for comparison.
 const CoveredCommits = 8
 
 // Loader takes what Load tells. Slices are the loader's to keep.
 type Loader interface {
 	LoadShard(Shard)
-	// LoadTopic is told topics in any order, and some several times: the greatest head and the
-	// greatest oldest hold. The name is the loader's only until it returns.
+	// LoadTopic is told topics in any order, and some several times: of those of the
+	// latest epoch the greatest head and the greatest oldest hold. The name is the loader's only until it returns.
 	LoadTopic(Topic)
 	LoadProducer(Producer)
 	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is

@@ -106,17 +106,24 @@ type Mark struct {
 	Producer
 }
 
-// Shard is what is known of a shard: its base epoch, the last commit that the checkpoint covers,
-// and the time from which on no position of a producer was forgotten (0: none ever was).
+// Shard is what is known of a shard: its base epoch, below which all is void; the epoch of topics
+// that begin from now on, where topics were forgotten since the base epoch began (0: none was, and
+// it is the base epoch); the last commit that the checkpoint covers; and the time from which on no
+// position of a producer was forgotten (0: none ever was).
 type Shard struct {
 	Shard  int
 	Epoch  uint64
+	Born   uint64
 	Commit uint64
 	Forgot uint64
 }
 
+// Newest is the epoch of topics that begin from now on: none is later.
+func (s *Shard) Newest() uint64 { return max(s.Epoch, s.Born) }
+
 // Topic is what is known of a topic: its head, and the lowest seq that may be retained (never
-// lowered; at least 1). Topics nobody published to are not told.
+// lowered under an epoch; at least 1). Topics nobody published to are not told. Head 0: it is
+// forgotten, with all that was under earlier epochs.
 type Topic struct {
 	Shard        int
 	Topic        string
@@ -135,9 +142,18 @@ type Kept struct {
 	Packed []byte
 }
 
+// SilentTopic is what is stored of a topic, and when that changed last.
+type SilentTopic struct {
+	Topic
+	At uint64
+}
+
 // Checkpoint holds what changed since the last one. Shards.Commit is covered by Topics and
 // Producers of this checkpoint and earlier ones, but for positions of producers whose At is before
 // the shard's Forgot: those are not loaded again, and are deleted some time.
+//
+// One with topics of head 0 forgets them. It has their shard with a Born that is later than all
+// epochs that they had, and is stored as a whole or not at all.
 type Checkpoint struct {
 	Shards    []Shard
 	Topics    []Topic

@@ -157,6 +157,16 @@ func (s *Set) Kept(ctx context.Context, name string) (backend.Kept, error) {
 	return s.of(name).Kept(ctx, name)
 }
 
+// Silent asks the shard's database.
+func (s *Set) Silent(ctx context.Context, shard int, after string, before uint64) ([]backend.SilentTopic, string, error) {
+	return s.all[max(s.Place(shard), 0)].Silent(ctx, shard, after, before)
+}
+
+// ForgetTopics tells all.
+func (s *Set) ForgetTopics(ctx context.Context) error {
+	return s.each(func(_ int, db *postgres.DB) error { return db.ForgetTopics(ctx) })
+}
+
 // Oldest asks each database about its topics.
 func (s *Set) Oldest(ctx context.Context, questions []backend.OldestQuestion) ([]backend.OldestAnswer, error) {
 	answers := make([]backend.OldestAnswer, len(questions))

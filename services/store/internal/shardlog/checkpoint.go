@@ -35,6 +35,7 @@ const unprovenMost = 2 * checkpointAfter
 type unproven struct {
 	parts  []*backend.Checkpoint // none where there are too many
 	states int
+	forgot bool // topics were forgotten, which can't be stored again
 }
 
 func (u *unproven) add(part *backend.Checkpoint) {
@@ -44,7 +45,7 @@ func (u *unproven) add(part *backend.Checkpoint) {
 	}
 }
 
-func (u *unproven) tooMany() bool { return u.states > unprovenMost }
+func (u *unproven) tooMany() bool { return u.states > unprovenMost || u.forgot }
 
 func (c *checkpointer) noticed(messages int) { c.messages += messages }
 
@@ -130,10 +131,10 @@ func (s *state) changed() *backend.Checkpoint {
 	for n, sh := range s.shards {
 		if sh.dirty {
 			sh.dirty = false
-			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Commit: sh.commit, Forgot: sh.forgot})
+			c.Shards = append(c.Shards, backend.Shard{Shard: n, Epoch: sh.epoch, Born: sh.born, Commit: sh.commit, Forgot: sh.forgot})
 		}
 		sh.topics.TakeChanged(func(name string, t *heads.Topic) {
-			c.Topics = append(c.Topics, backend.Topic{Shard: n, Topic: strings.Clone(name), Epoch: sh.epoch, Head: t.Head, Oldest: t.Oldest})
+			c.Topics = append(c.Topics, backend.Topic{Shard: n, Topic: strings.Clone(name), Epoch: sh.topics.Epoch(t), Head: t.Head, Oldest: t.Oldest})
 		})
 	}
 	for p, left := s.positions.newest, s.positions.dirty; left > 0; p = p.older {

@@ -126,8 +126,10 @@ func (l *loader) LoadKept(k backend.Kept) {
 	if !l.present(k.Shard, k.Topic, k.Epoch) {
 		return
 	}
-	head := l.headOf(k.Shard, k.Topic)
+	head, past := l.headOf(k.Shard, k.Topic, k.Epoch)
 	switch {
+	case past || head == 0 && l.mayBeForgotten(k.Shard, k.Topic, k.Epoch, k.At):
+		// what keeps a message is not forgotten: this one is no longer kept
 	case head < k.Seq:
 		l.refuse(k.Shard, fmt.Errorf("topic %q has head %d, and keeps its message %d", k.Topic, head, k.Seq))
 	case head == k.Seq:
@@ -250,7 +252,7 @@ func (l *lane) sweepKept(ctx context.Context) error {
 		}
 		n := topic.Shard(name)
 		if t := s.topic(n, name); s.shards[n] != nil && s.keptSeq(name, t, table.For(name), now) == 0 {
-			gone = append(gone, backend.Kept{Shard: n, Topic: name, Epoch: s.shards[n].epoch, Seq: t.Head})
+			gone = append(gone, backend.Kept{Shard: n, Topic: name, Epoch: s.shards[n].epochOf(t), Seq: t.Head})
 		}
 		return true
 	})

@@ -67,6 +67,8 @@ type lane struct {
 	stalled     bool  // the step under way takes too long; see watch
 	step        uint64
 	changed     chan struct{}
+	forgettable *forgettable // found by the forgetter; nil: nothing
+	compacted   *compacted   // likewise
 
 	writer       backend.Writer // the goroutine's own, as is all below
 	maintainedAt time.Time

@@ -30,7 +30,10 @@ type Config struct {
 	// long each at least; 0: DefaultPositions and DefaultPositionWindow.
 	Positions      int
 	PositionWindow time.Duration
-	Policies       func() *policy.Table
+	// TopicTTL is how long a topic is remembered after its last message is no longer retained,
+	// ShortestTopicTTL at least; 0: for ever.
+	TopicTTL time.Duration
+	Policies func() *policy.Table
 	// Known says why Policies are not those of the mesh yet: then nothing is taken. Ages says why
 	// the clock can't tell what is too old: then all is kept. nil: no reason.
 	Known, Ages func() error
@@ -44,7 +47,7 @@ type Config struct {
 }
 
 // Log is every shard that this store owns. It is a lifecycle.Part; it owns a goroutine and a writer
-// for each lane.
+// for each lane, and a goroutine that finds topics to forget.
 type Log struct {
 	cfg   Config
 	lanes []*lane
@@ -103,6 +106,9 @@ func (g *Log) Start(context.Context) error {
 	g.group = lifecycle.NewGroup(context.Background())
 	for _, l := range g.lanes {
 		g.group.Go("shardlog-lane-"+l.name, l.run)
+	}
+	if g.cfg.TopicTTL > 0 {
+		g.group.Go("shardlog-forget", newForgetter(g).run)
 	}
 	return nil
 }

@@ -19,8 +19,9 @@ const matchedAtATime = 1024
 func (s *state) matching(q *heads.Query, visit func(name string, t *heads.Topic) bool) {
 	for _, n := range s.owned() {
 		var at heads.Cursor
-		for more := true; more; {
-			if more = s.matchingSome(n, q, &at, visit); at.Stopped() {
+		topics := s.topicsOf(n)
+		for more := topics != nil; more; {
+			if more = s.matchingSome(n, topics, q, &at, visit); at.Stopped() {
 				return
 			}
 		}
@@ -43,14 +44,24 @@ func (s *state) atMost(q *heads.Query, most int) bool {
 	return true
 }
 
-func (s *state) matchingSome(shard int, q *heads.Query, at *heads.Cursor, visit func(name string, t *heads.Topic) bool) (more bool) {
+// topicsOf are those of an owned shard; nil: it is not owned. A query looks at one table from its
+// beginning to its end, also where another one takes its place meanwhile.
+func (s *state) topicsOf(shard int) *heads.Table {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	sh := s.shards[shard]
-	if sh == nil {
+	if sh := s.shards[shard]; sh != nil {
+		return sh.topics
+	}
+	return nil
+}
+
+func (s *state) matchingSome(shard int, topics *heads.Table, q *heads.Query, at *heads.Cursor, visit func(name string, t *heads.Topic) bool) (more bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.shards[shard] == nil {
 		return false
 	}
-	return sh.topics.Match(q, at, matchedAtATime, visit)
+	return topics.Match(q, at, matchedAtATime, visit)
 }
 
 // matcher finds the names that match filters among ordered ones. It looks only at those that begin

@@ -31,9 +31,12 @@ type Metrics struct {
 	positions  *prometheus.GaugeVec
 	kept       *prometheus.GaugeVec
 	forgotten  *prometheus.CounterVec
-	refusals   *prometheus.CounterVec
-	refused    prometheus.Counter
-	taken      *prometheus.CounterVec
+	topics     *prometheus.GaugeVec
+	// topicsForgotten are those of this store's shards.
+	topicsForgotten prometheus.Counter
+	refusals        *prometheus.CounterVec
+	refused         prometheus.Counter
+	taken           *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -68,6 +71,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		kept: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_kept_topics", Help: "Topics of this store's shards that keep their last message.",
 		}, []string{"lane"}),
+		topics: auto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pushmesh_store_topics", Help: "Topics of this store's shards that were published to and are not forgotten.",
+		}, []string{"lane"}),
+		topicsForgotten: auto.NewCounter(prometheus.CounterOpts{
+			Name: "pushmesh_store_topics_forgotten_total", Help: "Topics that were forgotten because nothing of them was retained for --topic-ttl.",
+		}),
 		positions: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pushmesh_store_producer_positions", Help: "Positions of ordered producers, one for each producer and topic, that are kept in memory.",
 		}, []string{"lane"}),
@@ -122,6 +131,8 @@ func (m *Metrics) committed(waited, took time.Duration, messages int, err error)
 }
 
 func (m *Metrics) keeps(lane string, topics int) { m.kept.WithLabelValues(lane).Set(float64(topics)) }
+
+func (m *Metrics) knows(lane string, topics int) { m.topics.WithLabelValues(lane).Set(float64(topics)) }
 
 func (m *Metrics) positioned(lane string, n int) { m.positions.WithLabelValues(lane).Set(float64(n)) }
 

@@ -167,10 +167,10 @@ func (p *planner) decide(i int, e *entry) {
 // was taken before, as scheduled messages, waits.
 func (p *planner) tooManyTopics(e *entry, sh *shard) error {
 	name := e.item.GetTopic()
-	if e.cancels != nil || sh.topics.Len() < p.s.mostTopics || p.topics[name] != nil || sh.topics.Get(name) != nil {
+	if e.cancels != nil || sh.topics.Taken() < p.s.mostTopics || p.topics[name] != nil || sh.topics.Get(name) != nil {
 		return nil
 	}
-	return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("the shard of this topic has %d topics, and can hold no more", sh.topics.Len()))
+	return code.New(wirev1.Code_CODE_TOO_MANY_TOPICS, fmt.Sprintf("the shard of this topic has %d topics, and can hold no more", sh.topics.Taken()))
 }
 
 // inOrder reports whether an ordered producer's number is the next one; if not, the entry is
@@ -202,7 +202,11 @@ func (p *planner) inOrder(i int, e *entry, key producerKey) bool {
 	if e.keyed() && p.usedBefore(i, e) {
 		return false
 	}
-	p.results[i] = duplicate(e, p.s.shards[e.shard].epoch, 0, e.item.GetMessageId(), e.item.GetPublishedAt())
+	epoch := p.s.epochOf(e.shard, key.topic)
+	if have != nil {
+		epoch = have.epoch
+	}
+	p.results[i] = duplicate(e, epoch, 0, e.item.GetMessageId(), e.item.GetPublishedAt())
 	if have != nil { // without, the producer said that it has settled what was before
 		p.asks = append(p.asks, i)
 	}
@@ -290,7 +294,7 @@ func (p *planner) take(i int, e *entry, key producerKey) {
 func (p *planner) mark(i int, e *entry, key producerKey) {
 	p.batch.Marks = append(p.batch.Marks, backend.Mark{Commit: p.commit(e.shard), Producer: backend.Producer{
 		Shard: e.shard, Topic: key.topic, ID: key.id, ProducerSeq: e.item.GetProducerSeq(),
-		Epoch: p.s.shards[e.shard].epoch, Seq: p.s.reached(key, p.results[i].GetSeq()), At: p.now,
+		Epoch: p.s.epochOf(e.shard, key.topic), Seq: p.s.reached(key, p.results[i].GetSeq()), At: p.now,
 	}})
 	p.waits[i] = true
 }
@@ -310,7 +314,7 @@ func (p *planner) append(i int, e *entry, sh *shard) {
 	if g == nil {
 		t := p.s.topic(e.shard, e.item.GetTopic())
 		g = p.grow()
-		g.topic, g.shard, g.epoch, g.first, g.policy = e.item.GetTopic(), e.shard, sh.epoch, 1, p.policies.For(e.item.GetTopic())
+		g.topic, g.shard, g.epoch, g.first, g.policy = e.item.GetTopic(), e.shard, sh.epochOf(t), 1, p.policies.For(e.item.GetTopic())
 		if t != nil {
 			g.first = t.Head + 1
 			g.keeps = t.Keeps()
@@ -435,7 +439,7 @@ func (s *state) apply(p *plan, entries []*entry) {
 		key := producerKey{topic: e.item.GetTopic()}
 		copy(key.id[:], e.item.GetProducerId())
 		s.positions.moved(position{
-			key: key, shard: int32(e.shard), producerSeq: e.item.GetProducerSeq(), epoch: sh.epoch, seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
+			key: key, shard: int32(e.shard), producerSeq: e.item.GetProducerSeq(), epoch: s.epochOf(e.shard, key.topic), seq: s.reached(key, p.results[i].GetSeq()), at: b.At, dirty: true,
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
 )
 
@@ -25,7 +26,7 @@ const noon = uint64(1_772_366_400_000_000)
 func owning() *state {
 	s := newState(100, time.Minute)
 	for n := range topic.Shards {
-		s.shards[n] = &shard{epoch: 9}
+		s.shards[n] = &shard{epoch: 9, topics: &heads.Table{}}
 	}
 	return s
 }

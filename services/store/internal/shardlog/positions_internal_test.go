@@ -112,8 +112,8 @@ func TestACheckpointOfEverythingHoldsEverything(t *testing.T) {
 	}
 	change := func(shard int, name string, when uint64) {
 		l.state.shards[shard].dirty = true
-		topics := &l.state.shards[shard].topics
-		topics.Changed(topics.Add(name), name)
+		topics := l.state.shards[shard].topics
+		topics.Changed(topics.Add(name, 9), name)
 		l.state.positions.moved(at(1, name, 1, when))
 	}
 	change(3, "a", noon-2)

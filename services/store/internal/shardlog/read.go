@@ -93,9 +93,9 @@ func (g *Log) head(name string) (h *meshv1.Head, fresh bool, err error) {
 	}
 	t := sh.topics.Get(name)
 	if t == nil {
-		return &meshv1.Head{Topic: name, Epoch: sh.epoch, Oldest: 1}, true, nil
+		return &meshv1.Head{Topic: name, Epoch: sh.newest(), Oldest: 1}, true, nil
 	}
-	h = &meshv1.Head{Topic: name, Epoch: sh.epoch, Head: t.Head, Oldest: t.Oldest}
+	h = &meshv1.Head{Topic: name, Epoch: sh.topics.Epoch(t), Head: t.Head, Oldest: t.Oldest}
 	if t.Keeps() {
 		h.Kept = l.state.keptSeq(name, t, g.cfg.Policies().For(name), keptAt(g.cfg.Now, g.cfg.Ages))
 	}
@@ -195,10 +195,10 @@ func (s *state) retained(h *meshv1.Head, a backend.OldestAnswer, notBefore uint6
 	}
 	var t *heads.Topic
 	sh := s.shards[topic.Shard(h.GetTopic())]
-	if sh != nil && sh.epoch == h.GetEpoch() {
+	if sh != nil {
 		t = sh.topics.Get(h.GetTopic())
 	}
-	same := t != nil
+	same := t != nil && sh.topics.Epoch(t) == h.GetEpoch()
 	if same && a.Seq > t.Oldest && t.OldestAt >= notBefore && t.OldestAt != 0 {
 		return fmt.Errorf("oldest would pass message %d to %d, though it is of %s and retained from %s on", t.Oldest, a.Seq,
 			time.UnixMicro(int64(t.OldestAt)).UTC(), time.UnixMicro(int64(notBefore)).UTC())

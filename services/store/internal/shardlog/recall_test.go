@@ -491,9 +491,9 @@ func TestAShardThatCanNotBeLoadedHoldsUpNone(t *testing.T) {
 func TestReadersChangeNothingThatAPlanReads(t *testing.T) {
 	s, name := newState(10, time.Minute), "room/1"
 	n := topic.Shard(name)
-	s.shards[n] = &shard{epoch: memoryEpoch}
-	topics := &s.shards[n].topics
-	known := topics.Add(name)
+	s.shards[n] = &shard{epoch: memoryEpoch, topics: &heads.Table{}}
+	topics := s.shards[n].topics
+	known := topics.Add(name, memoryEpoch)
 	known.Head, known.Oldest = 5, 1
 	known.SetKeeps(true)
 	var read sync.WaitGroup
@@ -553,7 +553,7 @@ func TestWhatIsAsideIsNotStored(t *testing.T) {
 // comes back: the same number may have been published.
 func TestWhatIsForgottenOfShardsAsideIsKnown(t *testing.T) {
 	s, now := newState(10, time.Minute), uint64(100*positionsKept.Microseconds())
-	s.shards[3] = &shard{}
+	s.shards[3] = &shard{topics: &heads.Table{}}
 	s.positions.moved(position{key: producerKey{topic: "room/1"}, shard: 3, producerSeq: 5, at: 1000})
 	s.suspend()
 	if unused, _ := s.forget(now, 0, 10); unused != 1 {

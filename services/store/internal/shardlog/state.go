@@ -45,9 +45,10 @@ type state struct {
 }
 
 type shard struct {
-	epoch  uint64
-	commit uint64
-	dirty  bool
+	// Below epoch all is void. born is the epoch of topics that begin from now on; 0: epoch is.
+	epoch, born uint64
+	commit      uint64
+	dirty       bool
 	// forgot is when the last position of a producer that was forgotten was used, and a microsecond
 	// more; 0: none was. The lane's own.
 	forgot uint64
@@ -56,8 +57,20 @@ type shard struct {
 	ownership uint64
 	hold      backend.Hold
 	lostAt    time.Time // when it was put aside; the lane's own
-	// topics are those that were published to, all of them under the shard's epoch.
-	topics heads.Table
+	// topics are those that were published to and are not forgotten. It is never nil; the lane
+	// replaces it by a smaller one, and who looked at the earlier one goes on with that.
+	topics *heads.Table
+}
+
+// newest is the epoch of topics that begin from now on.
+func (sh *shard) newest() uint64 { return max(sh.epoch, sh.born) }
+
+// epochOf is a topic's epoch, or the one under which it would begin.
+func (sh *shard) epochOf(t *heads.Topic) uint64 {
+	if t == nil {
+		return sh.newest()
+	}
+	return sh.topics.Epoch(t)
 }
 
 func newState(positions int, window time.Duration) *state {
@@ -74,6 +87,12 @@ func (s *state) topic(shard int, name string) *heads.Topic {
 		return nil
 	}
 	return sh.topics.Get(name)
+}
+
+// epochOf is a topic's epoch, or the one under which it would begin. The shard is owned or aside.
+func (s *state) epochOf(shard int, name string) uint64 {
+	sh := s.knownShard(shard)
+	return sh.epochOf(sh.topics.Get(name))
 }
 
 // owns reports whether a shard is loaded.
@@ -175,10 +194,14 @@ type loader struct {
 	*state
 	bad map[int]error
 	at  []*shard // shards by their numbers: what is asked for each of millions of topics
+	// lately is a time since when no topic's last message can have been and the topic be forgotten;
+	// 0: it is not known.
+	lately uint64
+	gone   map[int]bool // shards of which topics were told that are forgotten
 }
 
 func newLoader(positions int) *loader {
-	return &loader{state: newState(positions, 0), bad: map[int]error{}}
+	return &loader{state: newState(positions, 0), bad: map[int]error{}, gone: map[int]bool{}}
 }
 
 // refuse notes the first reason.
@@ -189,7 +212,7 @@ func (l *loader) refuse(shard int, why error) {
 }
 
 func (l *loader) LoadShard(x backend.Shard) {
-	sh := &shard{epoch: x.Epoch, commit: x.Commit, forgot: x.Forgot}
+	sh := &shard{epoch: x.Epoch, born: x.Born, commit: x.Commit, forgot: x.Forgot, topics: &heads.Table{}}
 	l.shards[x.Shard] = sh
 	for len(l.at) <= x.Shard {
 		l.at = append(l.at, nil)
@@ -201,20 +224,31 @@ func (l *loader) LoadTopic(x backend.Topic) {
 	if !l.present(x.Shard, x.Topic, x.Epoch) {
 		return
 	}
-	t := l.at[x.Shard].topics.Append(x.Topic)
+	t := l.at[x.Shard].topics.Append(x.Topic, x.Epoch)
 	if t == nil {
 		l.refuse(x.Shard, errManyTopics)
 		return
+	}
+	if x.Head == 0 {
+		l.gone[x.Shard] = true
 	}
 	t.Head, t.Oldest = x.Head, max(x.Oldest, 1)
 }
 
 var errManyTopics = fmt.Errorf("the shard has more than %d topics", heads.MaxTopics)
 
-// index has all that was loaded be found.
+// index has all that was loaded be found, and nothing of what is forgotten.
 func (l *loader) index() {
-	for _, sh := range l.shards {
+	for n, sh := range l.shards {
 		sh.topics.Index()
+		if !l.gone[n] {
+			continue
+		}
+		sh.topics.Each(func(_ string, t *heads.Topic) {
+			if t.Head == 0 {
+				sh.topics.Forget(t)
+			}
+		})
 	}
 }
 
@@ -226,8 +260,8 @@ func (l *loader) topic(shard int, name string) *heads.Topic {
 	return l.state.topic(shard, name)
 }
 
-// present reports whether an epoch is that of the shard. Of earlier ones nothing is taken, and a
-// later one can't be.
+// present reports whether an epoch is one of the shard's topics. Of earlier ones nothing is taken,
+// and a later one can't be.
 func (l *loader) present(shard int, topic string, epoch uint64) bool {
 	if shard >= len(l.at) || l.at[shard] == nil {
 		return false
@@ -235,20 +269,26 @@ func (l *loader) present(shard int, topic string, epoch uint64) bool {
 	switch sh := l.at[shard]; {
 	case epoch < sh.epoch:
 		return false
-	case epoch > sh.epoch:
-		l.refuse(shard, fmt.Errorf("topic %q is of epoch %d, and its shard of epoch %d", topic, epoch, sh.epoch))
+	case epoch > sh.newest():
+		l.refuse(shard, fmt.Errorf("topic %q is of epoch %d, and its shard of epoch %d", topic, epoch, sh.newest()))
 		return false
 	}
 	return true
 }
 
-// added is a topic of a loaded shard, which it may have been before; nil: there is no room.
-func (l *loader) added(shard int, name string) *heads.Topic {
+// added is a topic of a loaded shard with an epoch that is not earlier than its own: it may have been
+// there before, under that one or an earlier one. nil: there is no room.
+func (l *loader) added(shard int, name string, epoch uint64) *heads.Topic {
+	topics := l.shards[shard].topics
 	t := l.topic(shard, name)
+	switch {
+	case t == nil:
+		t = topics.Add(name, epoch)
+	case topics.Epoch(t) < epoch && !topics.Restart(t, epoch):
+		t = nil
+	}
 	if t == nil {
-		if t = l.shards[shard].topics.Add(name); t == nil {
-			l.refuse(shard, errManyTopics)
-		}
+		l.refuse(shard, errManyTopics)
 	}
 	return t
 }
@@ -267,12 +307,26 @@ func (l *loader) LoadMark(x backend.Mark) {
 	})
 }
 
-// headOf is a topic's head, as far as it was loaded.
-func (l *loader) headOf(shard int, topic string) uint64 {
-	if t := l.topic(shard, topic); t != nil {
-		return t.Head
+// headOf is a topic's head under an epoch, as far as it was loaded. past: the topic has a later epoch,
+// so that whatever it was under this one is forgotten.
+func (l *loader) headOf(shard int, topic string, epoch uint64) (head uint64, past bool) {
+	t := l.topic(shard, topic)
+	if t == nil {
+		return 0, false
 	}
-	return 0
+	switch of := l.shards[shard].topics.Epoch(t); {
+	case of > epoch:
+		return 0, true
+	case of == epoch:
+		return t.Head, false
+	}
+	return 0, false
+}
+
+// mayBeForgotten reports whether a topic that was not told can be one that was forgotten: topics
+// that begin have a later epoch, and nothing was published to it for long.
+func (l *loader) mayBeForgotten(shard int, name string, epoch, at uint64) bool {
+	return epoch < l.shards[shard].newest() && l.topic(shard, name) == nil && (l.lately == 0 || at < l.lately)
 }
 
 // LoadCovered compares: no head is below a run that the checkpoint covers.
@@ -280,7 +334,11 @@ func (l *loader) LoadCovered(r backend.Run) {
 	if !l.present(r.Shard, r.Topic, r.Epoch) {
 		return
 	}
-	if head := l.headOf(r.Shard, r.Topic); head < r.Last() {
+	head, past := l.headOf(r.Shard, r.Topic, r.Epoch)
+	if past || head == 0 && l.mayBeForgotten(r.Shard, r.Topic, r.Epoch, r.At) {
+		return
+	}
+	if head < r.Last() {
 		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d in the checkpoint, which covers commit %d with its seqs %d to %d", r.Topic, head, r.Commit, r.First, r.Last()))
 	}
 }
@@ -291,12 +349,16 @@ func (l *loader) LoadRun(r backend.Run) {
 	if !l.present(r.Shard, r.Topic, r.Epoch) {
 		return
 	}
-	if head := l.headOf(r.Shard, r.Topic); r.First-1 > head {
-		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d, and the next run, of commit %d, begins at seq %d", r.Topic, head, r.Commit, r.First))
-	}
 	s := l.shards[r.Shard]
 	s.commit, s.dirty = max(s.commit, r.Commit), true
-	if l.added(r.Shard, r.Topic) == nil {
+	head, past := l.headOf(r.Shard, r.Topic, r.Epoch)
+	if past {
+		return
+	}
+	if r.First-1 > head {
+		l.refuse(r.Shard, fmt.Errorf("topic %q has head %d, and the next run, of commit %d, begins at seq %d", r.Topic, head, r.Commit, r.First))
+	}
+	if l.added(r.Shard, r.Topic, r.Epoch) == nil {
 		return
 	}
 	l.extended(&r)
@@ -315,10 +377,10 @@ func (l *loader) LoadRun(r backend.Run) {
 
 // extended moves a topic's head to the end of a run. There is room for the topic.
 func (s *state) extended(r *backend.Run) {
-	topics := &s.knownShard(r.Shard).topics
+	topics := s.knownShard(r.Shard).topics
 	t := topics.Get(r.Topic)
 	if t == nil {
-		t = topics.Add(r.Topic)
+		t = topics.Add(r.Topic, r.Epoch)
 	}
 	if t.Oldest == 0 { // it is new
 		t.Oldest, t.OldestAt = r.First, r.At

@@ -68,6 +68,8 @@ func (l *lane) maintain(ctx context.Context) {
 			return
 		}
 	}
+	l.forgetTopics()
+	l.metrics.knows(l.name, l.state.topicsKnown())
 	l.checkpoint()
 }
 
@@ -134,13 +136,16 @@ func (l *lane) load(ctx context.Context, shards []int) error {
 		return nil
 	}
 	loaded := newLoader(l.state.positions.most)
+	if l.ages() == nil {
+		loaded.lately = uint64(l.now().Add(-ShortestTopicTTL).UnixMicro())
+	}
 	if err := l.writer.Load(ctx, shards, loaded); err != nil {
 		return l.releaseUnloaded(ctx, shards, fmt.Errorf("load: %w", err))
 	}
+	loaded.index()
 	if err := l.releaseInconsistent(ctx, loaded); err != nil {
 		return err
 	}
-	loaded.index()
 	for n, sh := range loaded.shards {
 		sh.hold = l.writer.Hold(n)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 // inBubble runs a test with a log on a database in memory that owns what it is told, by a clock
@@ -132,7 +133,7 @@ func TestMessagesMakeACheckpointDue(t *testing.T) {
 func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLane("0", Config{Backend: newMemory(), Metrics: NewMetrics(prometheus.NewRegistry()), Now: time.Now}, &pace{})
-		l.state.shards[1] = &shard{}
+		l.state.shards[1] = &shard{topics: &heads.Table{}}
 		if l.confirmed() {
 			t.Error("confirmed before the database was asked")
 		}

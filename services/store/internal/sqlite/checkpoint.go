@@ -13,15 +13,15 @@ import (
 
 // A stored state is replaced by a greater one alone: of a later epoch, or part by part.
 const (
-	putTopic = `INSERT INTO topic_head (topic, shard, epoch, head, oldest) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (topic) DO UPDATE SET epoch = excluded.epoch,
+	putTopic = `INSERT INTO topic_head (topic, shard, epoch, head, oldest, at) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (topic) DO UPDATE SET epoch = excluded.epoch, at = excluded.at,
 			head = CASE WHEN epoch = excluded.epoch THEN max(head, excluded.head) ELSE excluded.head END,
 			oldest = CASE WHEN epoch = excluded.epoch THEN max(oldest, excluded.oldest) ELSE excluded.oldest END
 		WHERE excluded.epoch >= epoch`
 	putProducer = `INSERT INTO producer (topic, id, shard, producer_seq, epoch, seq, at) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (topic, id) DO UPDATE SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
 		WHERE (excluded.epoch, excluded.producer_seq) > (epoch, producer_seq)`
-	putShard    = "UPDATE shard SET commit_no = max(commit_no, ?1), forgot = max(forgot, ?4) WHERE shard = ?2 AND epoch = ?3"
+	putShard    = "UPDATE shard SET commit_no = max(commit_no, ?1), forgot = max(forgot, ?4), born = max(born, ?5) WHERE shard = ?2 AND epoch = ?3"
 	forgetMarks = "DELETE FROM producer_mark WHERE shard = ? AND commit_no <= ?"
 )
 
@@ -29,8 +29,11 @@ const (
 const checkpointRows = 1000
 
 // Checkpoint stores states in several transactions, the shards' commit numbers in the last: cut
-// short, it covers nothing new.
+// short, it covers nothing new. One that forgets topics is a single one.
 func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
+	if slices.ContainsFunc(c.Topics, func(t backend.Topic) bool { return t.Head == 0 }) {
+		return w.forget(ctx, c)
+	}
 	for part := range slices.Chunk(c.Unkept, checkpointRows) {
 		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
 			k := &part[i]
@@ -42,9 +45,7 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 	}
 	for part := range slices.Chunk(c.Topics, checkpointRows) {
 		if err := w.owned(ctx, len(part), func(i int) int { return part[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
-			t := &part[i]
-			_, err := tx.ExecContext(ctx, putTopic, t.Topic, t.Shard, int64(t.Epoch), int64(t.Head), int64(t.Oldest))
-			return err
+			return storeTopic(ctx, tx, &part[i])
 		}); err != nil {
 			return err
 		}
@@ -59,13 +60,21 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 		}
 	}
 	return w.owned(ctx, len(c.Shards), func(i int) int { return c.Shards[i].Shard }, func(ctx context.Context, tx *sql.Tx, i int) error {
-		s := c.Shards[i]
-		if _, err := tx.ExecContext(ctx, putShard, int64(s.Commit), s.Shard, int64(s.Epoch), int64(s.Forgot)); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, forgetMarks, s.Shard, int64(s.Commit))
-		return err
+		return storeShard(ctx, tx, &c.Shards[i])
 	})
+}
+
+func storeTopic(ctx context.Context, tx *sql.Tx, t *backend.Topic) error {
+	_, err := tx.ExecContext(ctx, putTopic, t.Topic, t.Shard, int64(t.Epoch), int64(t.Head), int64(t.Oldest), time.Now().UnixMicro())
+	return err
+}
+
+func storeShard(ctx context.Context, tx *sql.Tx, s *backend.Shard) error {
+	if _, err := tx.ExecContext(ctx, putShard, int64(s.Commit), s.Shard, int64(s.Epoch), int64(s.Forgot), int64(s.Born)); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, forgetMarks, s.Shard, int64(s.Commit))
+	return err
 }
 
 // owned does each of n things in one transaction, while the shards that they concern are this
@@ -101,8 +110,8 @@ type sweeping struct {
 	at time.Time
 }
 
-// FoldCheckpoints deletes positions of producers that were forgotten; all else is replaced in
-// place. One caller does it at a time.
+// FoldCheckpoints deletes topics, and positions of producers, that were forgotten; all else is
+// replaced in place. One caller does it at a time.
 func (b *Backend) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 	if !b.swept.mu.TryLock() {
 		return nil
@@ -110,6 +119,9 @@ func (b *Backend) FoldCheckpoints(ctx context.Context, how backend.Fold) error {
 	defer b.swept.mu.Unlock()
 	if how == backend.FoldDue && time.Since(b.swept.at) < sweepEvery {
 		return nil
+	}
+	if err := b.sweepTopics(ctx); err != nil {
+		return err
 	}
 	for {
 		gone, err := b.forgotten(ctx)

@@ -70,9 +70,9 @@ func (l *loading) query(ctx context.Context, query string, each func(rows *sql.R
 }
 
 func (l *loading) shards(ctx context.Context) error {
-	return l.query(ctx, "SELECT shard, epoch, commit_no, forgot FROM shard", func(rows *sql.Rows) error {
+	return l.query(ctx, "SELECT shard, epoch, born, commit_no, forgot FROM shard", func(rows *sql.Rows) error {
 		var s backend.Shard
-		err := rows.Scan(&s.Shard, &s.Epoch, &s.Commit, &s.Forgot)
+		err := rows.Scan(&s.Shard, &s.Epoch, &s.Born, &s.Commit, &s.Forgot)
 		if err == nil && l.wanted[s.Shard] {
 			l.into.LoadShard(s)
 		}
@@ -81,7 +81,7 @@ func (l *loading) shards(ctx context.Context) error {
 }
 
 func (l *loading) topics(ctx context.Context) error {
-	const query = "SELECT t.shard, t.topic, t.epoch, t.head, t.oldest FROM topic_head t JOIN shard s ON s.shard = t.shard AND s.epoch = t.epoch"
+	const query = "SELECT t.shard, t.topic, t.epoch, t.head, t.oldest FROM topic_head t JOIN shard s ON s.shard = t.shard AND t.epoch >= s.epoch"
 	return l.query(ctx, query, func(rows *sql.Rows) error {
 		var t backend.Topic
 		err := rows.Scan(&t.Shard, &t.Topic, &t.Epoch, &t.Head, &t.Oldest)
@@ -103,7 +103,7 @@ func position(rows *sql.Rows, others ...any) (p backend.Producer, err error) {
 }
 
 func (l *loading) producers(ctx context.Context) error {
-	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND s.epoch = p.epoch AND p.at >= s.forgot", func(rows *sql.Rows) error {
+	return l.query(ctx, "SELECT "+positionColumns+" FROM producer p JOIN shard s ON s.shard = p.shard AND p.epoch >= s.epoch AND p.at >= s.forgot", func(rows *sql.Rows) error {
 		p, err := position(rows)
 		if err == nil && l.wanted[p.Shard] {
 			l.into.LoadProducer(p)
@@ -113,7 +113,7 @@ func (l *loading) producers(ctx context.Context) error {
 }
 
 func (l *loading) marks(ctx context.Context) error {
-	return l.query(ctx, "SELECT p.commit_no, "+positionColumns+` FROM shard s JOIN producer_mark p ON p.shard = s.shard AND p.commit_no > s.commit_no AND p.epoch = s.epoch
+	return l.query(ctx, "SELECT p.commit_no, "+positionColumns+` FROM shard s JOIN producer_mark p ON p.shard = s.shard AND p.commit_no > s.commit_no AND p.epoch >= s.epoch
 		ORDER BY p.shard, p.commit_no`, func(rows *sql.Rows) error {
 		var m backend.Mark
 		var err error
@@ -134,7 +134,7 @@ func (l *loading) runs(ctx context.Context) error {
 		// CROSS JOIN keeps the order: a look into the index for each shard, not a walk through the
 		// slice.
 		query := fmt.Sprintf(`SELECT r.shard, r.commit_no, r.topic, r.epoch, r.first, r.last, r.at, %d, CASE WHEN r.commit_no > s.commit_no THEN r.packed END, r.commit_no <= s.commit_no
-			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no - %d AND r.epoch = s.epoch`, t.class, t.name(), backend.CoveredCommits)
+			FROM shard s CROSS JOIN %s r ON r.shard = s.shard AND r.commit_no > s.commit_no - %d AND r.epoch >= s.epoch`, t.class, t.name(), backend.CoveredCommits)
 		if err := l.query(ctx, query, func(rows *sql.Rows) error {
 			var r coveredRun
 			var err error

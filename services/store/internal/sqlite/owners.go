@@ -127,7 +127,7 @@ func (b *Backend) NewEpoch(ctx context.Context, epoch uint64) error {
 	}
 	b.owners.begin()
 	return inTx(ctx, b.write, func(tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, "UPDATE shard SET epoch = ?1 WHERE (SELECT max(epoch) FROM shard) < ?1", int64(epoch))
+		res, err := tx.ExecContext(ctx, "UPDATE shard SET epoch = ?1, born = 0 WHERE (SELECT max(max(epoch), max(born)) FROM shard) < ?1", int64(epoch))
 		if err != nil {
 			return fmt.Errorf("sqlite: new epoch: %w", err)
 		}

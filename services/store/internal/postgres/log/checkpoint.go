@@ -7,8 +7,8 @@ import (
 )
 
 const insertCheckpoint = `INSERT INTO pushmesh.checkpoint (id, forget, topic_shards, topics, topic_epochs, heads, oldest,
-			producer_shards, producer_topics, producers, producer_seqs, producer_epochs, seqs, ats, shards, shard_epochs, covered, forgot)
-		VALUES (nextval('pushmesh.checkpoint_id'), 0, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+			producer_shards, producer_topics, producers, producer_seqs, producer_epochs, seqs, ats, shards, shard_epochs, covered, forgot, born)
+		VALUES (nextval('pushmesh.checkpoint_id'), 0, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
 
 // Checkpoint appends a row on the writer's own connection, so that only an owner can. Greatest
 // values hold: nothing is read, nothing updated.
@@ -37,11 +37,11 @@ func (w *Writer) Checkpoint(ctx context.Context, c *backend.Checkpoint) error {
 
 func shardColumns(all []backend.Shard) []any {
 	n := len(all)
-	shards, epochs, covered, forgot := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	shards, epochs, covered, forgot, born := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	for i, s := range all {
-		shards[i], epochs[i], covered[i], forgot[i] = int32(s.Shard), int64(s.Epoch), int64(s.Commit), int64(s.Forgot)
+		shards[i], epochs[i], covered[i], forgot[i], born[i] = int32(s.Shard), int64(s.Epoch), int64(s.Commit), int64(s.Forgot), int64(s.Born)
 	}
-	return []any{shards, epochs, covered, forgot}
+	return []any{shards, epochs, covered, forgot, born}
 }
 
 func topicColumns(all []backend.Topic) []any {

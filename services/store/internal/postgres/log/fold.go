@@ -27,7 +27,7 @@ const (
 	newestProducers = `SELECT DISTINCT ON (shard, topic, producer) shard, topic, producer, producer_seq, epoch, seq, at
 		FROM pushmesh.checkpoint_producer WHERE id < $1 AND shard % $2 = $3 AND at >= ` + forgotten + `[shard + 1]
 		ORDER BY shard, topic, producer, epoch DESC, producer_seq DESC`
-	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered, max(forgot) AS forgot
+	newestShards = `SELECT DISTINCT ON (shard) shard, epoch, max(covered) AS covered, max(forgot) AS forgot, max(born) AS born
 		FROM pushmesh.checkpoint_shard WHERE id < $1 AND shard % $2 = $3 GROUP BY shard, epoch ORDER BY shard, epoch DESC`
 	// forgotten has for each shard, from 0 on, the time before which its positions are forgotten:
 	// an array, made once for a statement.
@@ -35,10 +35,14 @@ const (
 		LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g USING (shard))`
 )
 
-// Folding: into the tables that have a row for each.
+// Folding: into the tables that have a row for each. A topic that was forgotten has none: pages that
+// have an earlier state of it are void as soon as the one that forgets it is.
 const (
-	foldTopics = `INSERT INTO pushmesh.topic AS t (shard, topic, epoch, head, oldest) ` + newestTopics + `
-		ON CONFLICT (shard, topic) DO UPDATE SET epoch = excluded.epoch,
+	foldTopics = `WITH newest AS MATERIALIZED (` + newestTopics + `),
+		gone AS (DELETE FROM pushmesh.topic AS t USING newest AS n
+			WHERE n.head = 0 AND t.shard = n.shard AND t.topic = n.topic AND (t.epoch < n.epoch OR t.head = 0))
+		INSERT INTO pushmesh.topic AS t (shard, topic, epoch, head, oldest) SELECT * FROM newest WHERE head > 0
+		ON CONFLICT (shard, topic) DO UPDATE SET epoch = excluded.epoch, at = excluded.at,
 			head = CASE WHEN t.epoch = excluded.epoch THEN greatest(t.head, excluded.head) ELSE excluded.head END,
 			oldest = CASE WHEN t.epoch = excluded.epoch THEN greatest(t.oldest, excluded.oldest) ELSE excluded.oldest END
 		WHERE t.epoch < excluded.epoch OR t.epoch = excluded.epoch AND (t.head < excluded.head OR t.oldest < excluded.oldest)`
@@ -46,8 +50,8 @@ const (
 		ON CONFLICT (shard, topic, producer) DO UPDATE
 			SET producer_seq = excluded.producer_seq, epoch = excluded.epoch, seq = excluded.seq, at = excluded.at
 		WHERE p.epoch < excluded.epoch OR p.epoch = excluded.epoch AND p.producer_seq < excluded.producer_seq`
-	foldShards = `UPDATE pushmesh.shard AS s SET covered = greatest(s.covered, n.covered), forgot = greatest(s.forgot, n.forgot) FROM (` + newestShards + `) AS n
-		WHERE s.shard = n.shard AND s.epoch = n.epoch AND (s.covered < n.covered OR s.forgot < n.forgot)`
+	foldShards = `UPDATE pushmesh.shard AS s SET covered = greatest(s.covered, n.covered), forgot = greatest(s.forgot, n.forgot), born = greatest(s.born, n.born) FROM (` + newestShards + `) AS n
+		WHERE s.shard = n.shard AND s.epoch = n.epoch AND (s.covered < n.covered OR s.forgot < n.forgot OR s.born < n.born)`
 	dropForgotten = `DELETE FROM pushmesh.producer AS p USING pushmesh.shard AS s WHERE p.shard = s.shard AND p.at < s.forgot`
 	dropMarks     = `DELETE FROM pushmesh.mark AS m USING (` + newestShards + `) AS n
 		WHERE m.shard = n.shard AND m.commit <= n.covered`
@@ -58,14 +62,15 @@ const (
 const (
 	noTopics     = `'{}'::int[], '{}'::text[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
 	noProducers  = `'{}'::int[], '{}'::text[], '{}'::uuid[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
-	noShards     = `'{}'::int[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
+	noShards     = `'{}'::int[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::bigint[]`
 	nextPage     = `INSERT INTO pushmesh.checkpoint SELECT nextval('pushmesh.checkpoint_id'), `
 	numbered     = ` FROM (SELECT n.*, (row_number() OVER () - 1) / 500 AS page FROM (`
 	byPage       = `) AS n) AS n GROUP BY page`
 	packTopics   = nextPage + `0, array_agg(shard), array_agg(topic), array_agg(epoch), array_agg(head), array_agg(oldest), ` + noProducers + `, ` + noShards + numbered + newestTopics + byPage
 	packProducer = nextPage + `0, ` + noTopics + `, array_agg(shard), array_agg(topic), array_agg(producer), array_agg(producer_seq), array_agg(epoch), array_agg(seq), array_agg(at), ` +
 		noShards + numbered + newestProducers + byPage
-	packShards = nextPage + `0, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}'), coalesce(array_agg(forgot), '{}') FROM (` + newestShards + `) AS n`
+	packShards = nextPage + `0, ` + noTopics + `, ` + noProducers + `, coalesce(array_agg(shard), '{}'), coalesce(array_agg(epoch), '{}'), coalesce(array_agg(covered), '{}'), coalesce(array_agg(forgot), '{}'),
+		coalesce(array_agg(born), '{}') FROM (` + newestShards + `) AS n`
 )
 
 // FoldCheckpoints packs pages of checkpoints, and puts them into their tables where no old snapshot

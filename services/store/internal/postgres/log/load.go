@@ -75,15 +75,15 @@ func (l *loading) all(ctx context.Context) error {
 
 func (l *loading) loadShards(ctx context.Context) error {
 	var shard int32
-	var epoch, commit, forgot int64
+	var epoch, born, commit, forgot int64
 	rows, err := l.on.Query(ctx, `
-		SELECT s.shard, s.epoch, greatest(s.covered, n.covered), greatest(s.forgot, n.forgot)
+		SELECT s.shard, s.epoch, greatest(s.born, n.born), greatest(s.covered, n.covered), greatest(s.forgot, n.forgot)
 		FROM unnest($1::int[]) WITH ORDINALITY AS want (shard, at) JOIN pushmesh.shard AS s USING (shard)
-		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
+		LEFT JOIN (SELECT shard, epoch, max(covered) AS covered, max(forgot) AS forgot, max(born) AS born FROM pushmesh.checkpoint_shard GROUP BY shard, epoch) AS n
 			ON n.shard = s.shard AND n.epoch = s.epoch
 		ORDER BY want.at`, l.shards)
-	err = l.each(rows, err, []any{&shard, &epoch, &commit, &forgot}, func() {
-		l.into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Commit: uint64(commit), Forgot: uint64(forgot)})
+	err = l.each(rows, err, []any{&shard, &epoch, &born, &commit, &forgot}, func() {
+		l.into.LoadShard(backend.Shard{Shard: int(shard), Epoch: uint64(epoch), Born: uint64(born), Commit: uint64(commit), Forgot: uint64(forgot)})
 		l.covered = append(l.covered, commit)
 		l.epochs[shard] = uint64(epoch)
 	})
@@ -93,7 +93,7 @@ func (l *loading) loadShards(ctx context.Context) error {
 	return err
 }
 
-// loadTopics tells what was folded, then what lies in pages: the loader takes the greatest. With
+// loadTopics tells what was folded, then what lies in pages: the loader takes the latest. With
 // COPY, and a table of which many shards are wanted read as it lies: there may be millions.
 func (l *loading) loadTopics(ctx context.Context) error {
 	shards := make([]string, len(l.shards))

@@ -16,7 +16,7 @@ import (
 // shardTables hold a shard's data, by their columns; the rows of pushmesh.shard itself go last. Ids
 // of batches stay: nobody asks for those of a shard that was given back.
 var shardTables = []struct{ table, columns string }{
-	{"topic", "shard, topic, epoch, head, oldest"},
+	{"topic", "shard, topic, epoch, head, oldest, at"},
 	{"producer", "shard, topic, producer, producer_seq, epoch, seq, at"},
 	{"mark", "shard, commit, topic, producer, producer_seq, epoch, seq, at"},
 	{"kept", "epoch, seq, at, until, shard, topic, packed"},
@@ -132,11 +132,11 @@ func copyShard(ctx context.Context, src *server.Conn, dst pgx.Tx, shard int) err
 			return fmt.Errorf("%s: copied %s, there is %s", t.table, here, there)
 		}
 	}
-	var epoch, covered, forgot int64
-	if err := src.QueryRow(ctx, `SELECT epoch, covered, forgot FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&epoch, &covered, &forgot); err != nil {
+	var epoch, born, covered, forgot int64
+	if err := src.QueryRow(ctx, `SELECT epoch, born, covered, forgot FROM pushmesh.shard WHERE shard = $1`, shard).Scan(&epoch, &born, &covered, &forgot); err != nil {
 		return err
 	}
-	_, err := dst.Exec(ctx, `UPDATE pushmesh.shard SET epoch = $2, covered = $3, forgot = $4, held = true WHERE shard = $1`, shard, epoch, covered, forgot)
+	_, err := dst.Exec(ctx, `UPDATE pushmesh.shard SET epoch = $2, covered = $3, forgot = $4, born = $5, held = true WHERE shard = $1`, shard, epoch, covered, forgot, born)
 	return err
 }
 

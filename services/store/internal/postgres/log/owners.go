@@ -73,7 +73,7 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 		return err
 	}
 	var newest int64
-	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(epoch) FROM pushmesh.shard), (SELECT max(epoch) FROM pushmesh.topic), (SELECT max(epoch) FROM pushmesh.checkpoint_topic))`).Scan(&newest); err != nil {
+	if err := tx.QueryRow(ctx, `SELECT greatest((SELECT max(greatest(epoch, born)) FROM pushmesh.shard), (SELECT max(born) FROM pushmesh.checkpoint_shard), (SELECT max(epoch) FROM pushmesh.topic), (SELECT max(epoch) FROM pushmesh.checkpoint_topic))`).Scan(&newest); err != nil {
 		return err
 	}
 	if int64(epoch) <= newest {
@@ -81,7 +81,7 @@ func newEpoch(ctx context.Context, tx pgx.Tx, epoch uint64) error {
 	}
 	// Commit numbers go on after the old epoch's: they number what is in the log.
 	var q pgx.Batch
-	q.Queue(`UPDATE pushmesh.shard AS s SET epoch = $1,
+	q.Queue(`UPDATE pushmesh.shard AS s SET epoch = $1, born = 0,
 		covered = greatest(s.covered, (SELECT max(c.covered) FROM pushmesh.checkpoint_shard AS c WHERE c.shard = s.shard AND c.epoch = s.epoch),
 			(SELECT max(l.commit) FROM pushmesh.log AS l WHERE l.shard = s.shard))`, int64(epoch))
 	// nobody writes any

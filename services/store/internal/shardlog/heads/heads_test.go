@@ -41,7 +41,7 @@ func TestATableFindsWhatFiltersMatch(t *testing.T) {
 		want := map[string]uint64{}
 		for _, name := range rapid.SliceOfN(rapid.Custom(nameOf), 0, 200).Draw(t, "appended") {
 			head := rapid.Uint64Range(1000, 1010).Draw(t, "head")
-			table.Append(name).Head = head
+			table.Append(name, 1).Head = head
 			want[name] = max(want[name], head)
 			if rapid.IntRange(0, 50).Draw(t, "then") == 0 {
 				table.Index()
@@ -55,7 +55,7 @@ func TestATableFindsWhatFiltersMatch(t *testing.T) {
 				t.Fatalf("%s is there: %v", name, have != nil)
 			}
 			if have == nil {
-				have = table.Add(name)
+				have = table.Add(name, 1)
 			}
 			have.Head = uint64(i)
 			want[name] = uint64(i)
@@ -109,7 +109,7 @@ func TestATableFindsWhatFiltersMatch(t *testing.T) {
 func TestWordsThatShareAHash(t *testing.T) {
 	var table Table
 	for _, name := range []string{"a/x", "a/y", "b/x"} {
-		table.Add(name)
+		table.Add(name, 1)
 	}
 	for _, h := range []uint32{wordHash(0, "c"), wordHash(1, "z")} {
 		// as if they were a hash of these
@@ -130,7 +130,7 @@ func TestChangedIsToldOnce(t *testing.T) {
 	var table Table
 	for i := range 100 {
 		name := fmt.Sprint("t/", i)
-		table.Add(name)
+		table.Add(name, 1)
 		if i%10 == 0 {
 			table.Changed(table.Get(name), name)
 			table.Changed(table.Get(name), name)
@@ -172,7 +172,7 @@ func FuzzMatch(f *testing.F) {
 			if topic.Check(name) != nil || table.Get(name) != nil {
 				continue
 			}
-			table.Add(name)
+			table.Add(name, 1)
 			if topic.Match(filter, name) {
 				want[name] = true
 			}
@@ -212,7 +212,7 @@ func TestATopicTakesLittle(t *testing.T) {
 		n, tables := bytesOf(func() any {
 			tables := make([]Table, shards)
 			for i := range shards * each {
-				tables[i%shards].Append(fmt.Sprintf("room/%d/chat", 1_000_000+i))
+				tables[i%shards].Append(fmt.Sprintf("room/%d/chat", 1_000_000+i), 1)
 			}
 			for i := range tables {
 				tables[i].Index()
@@ -235,7 +235,7 @@ func tableOf(n int) *Table {
 		if i%1000 == 7 {
 			name = fmt.Sprintf("room/%d/rare", i)
 		}
-		table.Add(name)
+		table.Add(name, 1)
 	}
 	return &table
 }
@@ -253,7 +253,7 @@ func BenchmarkTable(b *testing.B) {
 			if i%n == 0 {
 				table = Table{}
 			}
-			table.Add(all[i%n])
+			table.Add(all[i%n], 1)
 		}
 	})
 	table := tableOf(n)
@@ -261,7 +261,7 @@ func BenchmarkTable(b *testing.B) {
 		b.ReportAllocs()
 		var tables [1024]Table
 		for i := range b.N {
-			tables[i%1024].Append(all[i/1024%n])
+			tables[i%1024].Append(all[i/1024%n], 1)
 			if (i+1)%(1024*n) == 0 || i == b.N-1 {
 				for at := range tables {
 					tables[at].Index()

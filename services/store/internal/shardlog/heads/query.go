@@ -158,6 +158,9 @@ func (t *Table) matchWhole(q *Query, at *Cursor, most int, visit func(name strin
 		at.topic++
 		found := t.at(at.topic)
 		name := t.names.view(found.name)
+		if found.epoch == 0 {
+			continue
+		}
 		if q.met = q.all.Match(q.met[:0], name); len(q.met) > 0 && !visit(strings.Clone(name), found) {
 			at.ended = true
 			return false
@@ -178,7 +181,7 @@ func (t *Table) matchOne(q *Query, f *filter, at *Cursor, most int, visit func(n
 	visitOne := func(n uint32) bool {
 		found := t.at(n)
 		name := t.names.view(found.name)
-		return !topic.Match(f.text, name) || visit(strings.Clone(name), found)
+		return found.epoch == 0 || !topic.Match(f.text, name) || visit(strings.Clone(name), found)
 	}
 	if len(f.words) == 0 {
 		for ; at.topic < uint32(t.n); looked++ {
