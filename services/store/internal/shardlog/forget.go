@@ -27,11 +27,12 @@ const ShortestTopicTTL = time.Hour
 const (
 	// forgetEvery is how often the forgetter asks about topics of one shard.
 	forgetEvery = time.Second
-	// forgetRound is how long it takes for all shards at least.
+	// forgetRound is how long it takes for all shards at least, where the TTL is not shorter.
 	forgetRound = time.Hour
 	// forgetTimeout bounds one question.
 	forgetTimeout = 30 * time.Second
-	// clockSlack is more than clocks of stores and databases differ where they agree.
+	// clockSlack is more than clocks of stores and databases differ where they agree; a sixth of the
+	// shortest TTL.
 	clockSlack = 10 * time.Minute
 )
 
@@ -87,7 +88,7 @@ func (f *forgetter) step(ctx context.Context) error {
 	}
 	if len(f.shards) == 0 {
 		now := g.cfg.Now()
-		if since := now.Sub(f.began); since >= 0 && since < forgetRound {
+		if since := now.Sub(f.began); since >= 0 && since < min(forgetRound, g.cfg.TopicTTL) {
 			return nil
 		}
 		f.began, f.shards, f.after = now, g.Owned(), ""
@@ -119,7 +120,7 @@ func (f *forgetter) step(ctx context.Context) error {
 // find returns topics that may be forgotten, and where to go on.
 func (f *forgetter) find(ctx context.Context, l *lane, shard int) (found []backend.SilentTopic, next string, err error) {
 	g := f.log
-	before := g.cfg.Now().Add(-g.cfg.TopicTTL - clockSlack)
+	before := g.cfg.Now().Add(-g.cfg.TopicTTL - min(clockSlack, g.cfg.TopicTTL/6))
 	silent, next, err := l.backend.Silent(ctx, shard, f.after, uint64(before.UnixMicro()))
 	if err != nil {
 		return nil, "", fmt.Errorf("silent topics of shard %d: %w", shard, err)

@@ -41,11 +41,13 @@ type lane struct {
 	policies func() *policy.Table
 	known    func() error
 	ages     func() error
-	now      func() time.Time
-	log      *slog.Logger
-	metrics  *Metrics
-	traces   traces
-	stall    time.Duration
+	// shortestTTL is the least time after its last message after which a topic is forgotten.
+	shortestTTL time.Duration
+	now         func() time.Time
+	log         *slog.Logger
+	metrics     *Metrics
+	traces      traces
+	stall       time.Duration
 	// scheduled is Config.Scheduled.
 	scheduled func([]backend.Scheduled)
 	pace      *pace
@@ -84,7 +86,7 @@ type lane struct {
 
 func newLane(name string, cfg Config, pace *pace) *lane {
 	return &lane{
-		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, known: orSure(cfg.Known), ages: orSure(cfg.Ages), now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
+		name: name, backend: cfg.Backend, owner: cfg.Owner, policies: cfg.Policies, known: orSure(cfg.Known), ages: orSure(cfg.Ages), shortestTTL: min(ShortestTopicTTL, cmp.Or(cfg.TopicTTL, ShortestTopicTTL)), now: cfg.Now, log: cfg.Log, metrics: cfg.Metrics,
 		traces: traces{cfg.Tracer}, stall: cmp.Or(cfg.Stall, DefaultStall), pace: pace, scheduled: cfg.Scheduled, state: newState(cmp.Or(cfg.Positions, DefaultPositions), cmp.Or(cfg.PositionWindow, DefaultPositionWindow)),
 		kick: make(chan struct{}, 1), wanted: map[int]bool{}, changed: make(chan struct{}), refused: refusals{},
 		away: errors.New("this store owns no shards yet"),

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
@@ -40,6 +41,12 @@ type memory struct {
 	asked         map[string]int // calls
 	loaded        int            // runs that no checkpoint covered
 	largest       int            // states of a checkpoint's part
+	// rows are what was folded; before that, nothing is known of how long a topic is silent.
+	rows map[string]backend.SilentTopic
+	// over are the epochs under which topics were forgotten last, after silence at least.
+	over    map[string]uint64
+	silence time.Duration
+	forgot  int // topics
 	// broken is what was done against what a backend is promised.
 	broken []string
 }
@@ -48,7 +55,7 @@ func newMemory() *memory {
 	return &memory{
 		shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[producerKey]backend.Producer{}, commits: map[int]uint64{},
 		keys: map[backend.KeyHash]backend.Key{}, kept: map[string]backend.Kept{}, scheduled: map[backend.ScheduledID]backend.Scheduled{}, batches: map[backend.BatchID]bool{},
-		owners: map[int]*memoryWriter{}, turns: map[int]memoryTurn{}, asked: map[string]int{},
+		owners: map[int]*memoryWriter{}, turns: map[int]memoryTurn{}, rows: map[string]backend.SilentTopic{}, over: map[string]uint64{}, asked: map[string]int{},
 	}
 }
 
@@ -218,6 +225,11 @@ func (w *memoryWriter) Load(_ context.Context, shards []int, into backend.Loader
 					into.LoadMark(k)
 				}
 			}
+			for _, k := range m.kept {
+				if k.Shard == n {
+					into.LoadKept(k)
+				}
+			}
 		}
 		return nil
 	})
@@ -236,8 +248,8 @@ func (w *memoryWriter) Commit(_ context.Context, b *backend.Batch) error {
 			m.commits[c.Shard] = c.Number
 		}
 		for _, r := range b.Runs {
-			if head := m.head(r.Topic); r.First != head+1 || r.Commit != m.commits[r.Shard] || r.Epoch != memoryEpoch || r.At != b.At {
-				m.complain("run %+v after head %d", r, head)
+			if epoch, head := m.ends(r.Shard, r.Topic); r.First != head+1 || r.Commit != m.commits[r.Shard] || r.Epoch != epoch || r.At != b.At {
+				m.complain("run %+v after head %d of epoch %d", r, head, epoch)
 			}
 			r.Packed = slices.Clone(r.Packed)
 			m.runs = append(m.runs, r)
@@ -252,8 +264,8 @@ func (w *memoryWriter) Commit(_ context.Context, b *backend.Batch) error {
 			delete(m.scheduled, id)
 		}
 		for _, k := range b.Kept {
-			if m.head(k.Topic) != k.Seq {
-				m.complain("%s keeps message %d, and its newest is %d", k.Topic, k.Seq, m.head(k.Topic))
+			if epoch, head := m.ends(k.Shard, k.Topic); head != k.Seq || epoch != k.Epoch {
+				m.complain("%s keeps message %d, and its newest is %d", k.Topic, k.Seq, head)
 			}
 			m.kept[k.Topic] = k
 		}
@@ -264,15 +276,79 @@ func (w *memoryWriter) Commit(_ context.Context, b *backend.Batch) error {
 	})
 }
 
-// head of a topic's log.
-func (m *memory) head(topic string) (head uint64) {
+// newest is the epoch of a shard's topics that begin now.
+func (m *memory) newest(shard int) uint64 { return max(memoryEpoch, m.shards[shard].Born) }
+
+// ends is the epoch and the head of a topic's log, or under which epoch it would begin.
+func (m *memory) ends(shard int, topic string) (epoch, head uint64) {
 	for i := range m.runs {
 		if m.runs[i].Topic == topic {
-			head = m.runs[i].Last()
+			epoch, head = m.runs[i].Epoch, m.runs[i].Last()
 		}
 	}
-	return head
+	if epoch == 0 || m.over[topic] >= epoch {
+		return m.newest(shard), 0
+	}
+	return epoch, head
 }
+
+// forget complains where a topic may not be forgotten.
+func (m *memory) forget(t backend.Topic, shards []backend.Shard) {
+	epoch, head := m.ends(t.Shard, t.Topic)
+	if len(shards) != 1 || shards[0].Shard != t.Shard || shards[0].Born != t.Epoch || t.Epoch <= epoch || t.Epoch < m.newest(t.Shard) {
+		m.complain("%+v of epoch %d is forgotten with %+v", t, epoch, shards)
+	}
+	if _, kept := m.kept[t.Topic]; kept || head == 0 {
+		m.complain("%s with head %d is forgotten, and keeps a message: %v", t.Topic, head, kept)
+	}
+	for _, r := range m.runs {
+		if r.Topic == t.Topic && r.Epoch == epoch && time.Since(time.UnixMicro(int64(r.At))) < m.silence {
+			m.complain("%s is forgotten %s after its message %d", t.Topic, time.Since(time.UnixMicro(int64(r.At))), r.Last())
+		}
+	}
+	m.over[t.Topic] = epoch
+	m.forgot++
+}
+
+// fold moves states into rows, as far as they changed, and deletes those of forgotten topics.
+func (m *memory) fold() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, t := range m.topics {
+		if t.Head == 0 {
+			delete(m.topics, name)
+			delete(m.rows, name)
+		} else if m.rows[name].Topic != t {
+			m.rows[name] = backend.SilentTopic{Topic: t, At: uint64(time.Now().UnixMicro())}
+		}
+	}
+}
+
+func (m *memory) Silent(_ context.Context, shard int, after string, before uint64) (silent []backend.SilentTopic, next string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.before != nil {
+		if err := m.before("silent"); err != nil {
+			return nil, "", err
+		}
+	}
+	looked := 0
+	for _, name := range slices.Sorted(maps.Keys(m.rows)) {
+		t := m.rows[name]
+		if t.Shard != shard || name <= after {
+			continue
+		}
+		if looked++; t.At < before {
+			silent = append(silent, t)
+		}
+		if looked == 2 {
+			return silent, name, nil
+		}
+	}
+	return silent, "", nil
+}
+
+func (m *memory) ForgetTopics(context.Context) error { return nil }
 
 // bodies of a topic's log.
 func (m *memory) bodies(topic string) (all []string) {
@@ -327,14 +403,24 @@ func (w *memoryWriter) Committed(_ context.Context, id backend.BatchID) (yes boo
 }
 
 func (w *memoryWriter) Checkpoint(_ context.Context, c *backend.Checkpoint) error {
-	return w.do("checkpoint", func() error {
+	call := "checkpoint"
+	if slices.ContainsFunc(c.Topics, func(t backend.Topic) bool { return t.Head == 0 }) {
+		call = "forget"
+	}
+	return w.do(call, func() error {
 		m := w.db
 		m.largest = max(m.largest, len(c.Topics)+len(c.Producers))
 		for _, t := range c.Topics {
 			if m.owners[t.Shard] != w {
 				m.complain("a checkpoint has a topic of shard %d, of who does not own it", t.Shard)
 			}
-			if have := m.topics[t.Topic]; have.Head <= t.Head {
+			if t.Head == 0 {
+				m.forget(t, c.Shards)
+			}
+			switch have := m.topics[t.Topic]; {
+			case have.Epoch < t.Epoch:
+				m.topics[t.Topic] = t
+			case have.Epoch == t.Epoch && have.Head <= t.Head:
 				t.Oldest = max(t.Oldest, have.Oldest)
 				m.topics[t.Topic] = t
 			}
@@ -352,7 +438,7 @@ func (w *memoryWriter) Checkpoint(_ context.Context, c *backend.Checkpoint) erro
 				m.complain("a checkpoint has shard %d, of who does not own it", s.Shard)
 			}
 			have := m.shards[s.Shard]
-			s.Commit, s.Forgot = max(s.Commit, have.Commit), max(s.Forgot, have.Forgot)
+			s.Commit, s.Forgot, s.Born = max(s.Commit, have.Commit), max(s.Forgot, have.Forgot), max(s.Born, have.Born)
 			m.shards[s.Shard] = s
 			m.covered(s)
 		}
@@ -364,7 +450,7 @@ func (w *memoryWriter) Checkpoint(_ context.Context, c *backend.Checkpoint) erro
 // covered complains where a checkpoint says of commits that it has all of them, and has not.
 func (m *memory) covered(s backend.Shard) {
 	for _, r := range m.runs {
-		if r.Shard != s.Shard || r.Commit > s.Commit {
+		if r.Shard != s.Shard || r.Commit > s.Commit || m.over[r.Topic] >= r.Epoch {
 			continue
 		}
 		if m.topics[r.Topic].Head < r.Last() {

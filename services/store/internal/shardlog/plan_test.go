@@ -16,8 +16,8 @@ import (
 	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
-	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 	"github.com/pushmesh/pushmesh/services/store/internal/run"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog/heads"
 )
 
 const noon = uint64(1_772_366_400_000_000)

@@ -137,7 +137,7 @@ func (l *lane) load(ctx context.Context, shards []int) error {
 	}
 	loaded := newLoader(l.state.positions.most)
 	if l.ages() == nil {
-		loaded.lately = uint64(l.now().Add(-ShortestTopicTTL).UnixMicro())
+		loaded.lately = uint64(l.now().Add(-l.shortestTTL).UnixMicro())
 	}
 	if err := l.writer.Load(ctx, shards, loaded); err != nil {
 		return l.releaseUnloaded(ctx, shards, fmt.Errorf("load: %w", err))
