@@ -3,7 +3,9 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -30,7 +32,11 @@ func testCheckpointHistory(t *testing.T, db Database) {
 	for step := range 150 {
 		switch dice := r.IntN(100); {
 		case dice < 60:
-			c := randomCheckpoint(r, shards, epoch, uint64(step))
+			c := randomCheckpoint(r, shards, want, uint64(step))
+			need(t, w.Checkpoint(within(t), c))
+			want.checkpointed(c)
+		case dice < 65:
+			c := want.forgetting(r, shards)
 			need(t, w.Checkpoint(within(t), c))
 			want.checkpointed(c)
 		case dice < 70:
@@ -49,7 +55,8 @@ func testCheckpointHistory(t *testing.T, db Database) {
 			closeNow(t, w)
 			epoch++
 			for n := range shards {
-				epoch = max(epoch, want.shards[shards[n]].Epoch+1)
+				newest := want.shards[shards[n]]
+				epoch = max(epoch, newest.Newest()+1)
 			}
 			need(t, b.NewEpoch(within(t), epoch))
 			w, _ = open()
@@ -58,7 +65,7 @@ func testCheckpointHistory(t *testing.T, db Database) {
 				t.Fatalf("a new epoch begins with %v, %v", fresh.topics, fresh.producers)
 			}
 			for n, s := range fresh.shards {
-				if s.Commit < want.shards[n].Commit || s.Epoch != epoch {
+				if s.Commit < want.shards[n].Commit || s.Epoch != epoch || s.Born != 0 {
 					t.Fatalf("a new epoch begins with %+v after %+v", s, want.shards[n])
 				}
 			}
@@ -126,7 +133,7 @@ func testFoldsBesideTakeovers(t *testing.T, db Database) {
 	}
 }
 
-func randomCheckpoint(r *rand.Rand, shards []int, epoch, at uint64) *backend.Checkpoint {
+func randomCheckpoint(r *rand.Rand, shards []int, of *state, at uint64) *backend.Checkpoint {
 	c := &backend.Checkpoint{}
 	seen := map[string]bool{}
 	for range r.IntN(4) {
@@ -136,29 +143,51 @@ func randomCheckpoint(r *rand.Rand, shards []int, epoch, at uint64) *backend.Che
 			continue
 		}
 		seen[topic] = true
-		c.Topics = append(c.Topics, backend.Topic{Shard: shard, Topic: topic, Epoch: epoch, Head: at + r.Uint64N(9), Oldest: 1 + r.Uint64N(at+1)})
+		in := of.shards[shard]
+		epoch := in.Newest()
+		if have, ok := of.topics[topic]; ok {
+			epoch = have.Epoch
+		}
+		c.Topics = append(c.Topics, backend.Topic{Shard: shard, Topic: topic, Epoch: epoch, Head: 1 + at + r.Uint64N(9), Oldest: 1 + r.Uint64N(at+1)})
 		n := at + r.Uint64N(9)
 		c.Producers = append(c.Producers, backend.Producer{Shard: shard, Topic: topic, ID: [16]byte{byte(r.IntN(3))}, ProducerSeq: n, Epoch: epoch, Seq: n, At: begin + n})
 	}
 	for _, shard := range shards {
 		if r.IntN(2) == 0 {
-			c.Shards = append(c.Shards, backend.Shard{Shard: shard, Epoch: epoch, Commit: at + r.Uint64N(9), Forgot: begin + r.Uint64N(at+1)})
+			c.Shards = append(c.Shards, backend.Shard{Shard: shard, Epoch: of.shards[shard].Epoch, Born: of.shards[shard].Born, Commit: at + r.Uint64N(9), Forgot: begin + r.Uint64N(at+1)})
 		}
 	}
 	return c
 }
 
+// forgetting is a checkpoint that forgets some of a shard's topics.
+func (s *state) forgetting(r *rand.Rand, shards []int) *backend.Checkpoint {
+	in := s.shards[shards[r.IntN(len(shards))]]
+	born := in.Newest()
+	var gone []backend.Topic
+	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
+		if x := s.topics[name]; x.Shard == in.Shard && r.IntN(2) == 0 {
+			gone = append(gone, backend.Topic{Shard: x.Shard, Topic: name, Oldest: 1})
+			if x.Epoch == born {
+				born++
+			}
+		}
+	}
+	for i := range gone {
+		gone[i].Epoch = born
+	}
+	return &backend.Checkpoint{Topics: gone, Shards: []backend.Shard{{Shard: in.Shard, Epoch: in.Epoch, Born: born}}}
+}
+
 // checkpointed does to a state what a checkpoint does.
 func (s *state) checkpointed(c *backend.Checkpoint) {
 	for _, x := range c.Topics {
-		if have, ok := s.topics[x.Topic]; ok {
-			x.Head, x.Oldest = max(x.Head, have.Head), max(x.Oldest, have.Oldest)
-		}
-		s.topics[x.Topic] = x
+		s.LoadTopic(x)
 	}
+	s.forgotten()
 	for _, x := range c.Shards {
 		have := s.shards[x.Shard]
-		x.Commit, x.Forgot = max(x.Commit, have.Commit), max(x.Forgot, have.Forgot)
+		x.Commit, x.Forgot, x.Born = max(x.Commit, have.Commit), max(x.Forgot, have.Forgot), max(x.Born, have.Born)
 		s.shards[x.Shard] = x
 	}
 	for _, x := range c.Producers {

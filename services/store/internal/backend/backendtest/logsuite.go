@@ -39,6 +39,7 @@ var logTests = []suiteTest{
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},
 	{"LogRetention", testRetention},
+	{"LogForgets", testLogForgets},
 	{"LogKeepsInDoubt", testKeepsInDoubt},
 	{"LogTakeover", testLogTakeover},
 	{"LogReopen", testLogReopen},

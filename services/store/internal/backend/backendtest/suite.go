@@ -5,8 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +33,8 @@ var backendTests = []suiteTest{
 	{"CheckpointNeverLowers", testCheckpointNeverLowers},
 	{"CheckpointHistory", testCheckpointHistory},
 	{"FoldsBesideTakeovers", testFoldsBesideTakeovers},
+	{"TopicsForgotten", testTopicsForgotten},
+	{"SilentTopics", testSilentTopics},
 	{"ReopenAfterAbruptClose", testReopen},
 	{"ReadRuns", testReadRuns},
 	{"ReadRunsAcrossSlices", testReadAcrossSlices},
@@ -171,21 +173,31 @@ type state struct {
 }
 
 func (s *state) LoadShard(x backend.Shard) { s.shards[x.Shard] = x }
-func (s *state) LoadTopic(x backend.Topic) {
-	x.Topic = strings.Clone(x.Topic)
-	have := s.topics[x.Topic]
-	x.Head, x.Oldest = max(x.Head, have.Head), max(x.Oldest, have.Oldest)
-	s.topics[x.Topic] = x
-}
-
 func (s *state) LoadRun(x backend.Run)     { s.runs = append(s.runs, x) }
 func (s *state) LoadMark(x backend.Mark)   { s.LoadProducer(x.Producer) }
 func (s *state) LoadKept(x backend.Kept)   { s.kept[x.Topic] = x }
 func (s *state) LoadCovered(x backend.Run) { s.covered = append(s.covered, x) }
 
+// LoadTopic keeps the latest of what it is told of one topic.
+func (s *state) LoadTopic(x backend.Topic) {
+	have := s.topics[x.Topic]
+	switch {
+	case have.Epoch > x.Epoch:
+		return
+	case have.Epoch == x.Epoch:
+		x.Head, x.Oldest = max(x.Head, have.Head), max(x.Oldest, have.Oldest)
+	}
+	s.topics[x.Topic] = x
+}
+
+// forgotten takes away the topics that are.
+func (s *state) forgotten() {
+	maps.DeleteFunc(s.topics, func(_ string, x backend.Topic) bool { return x.Head == 0 })
+}
+
 func (s *state) LoadProducer(x backend.Producer) {
 	key := producerKey(x)
-	if have, ok := s.producers[key]; !ok || have.ProducerSeq < x.ProducerSeq {
+	if have, ok := s.producers[key]; !ok || have.Epoch < x.Epoch || have.Epoch == x.Epoch && have.ProducerSeq < x.ProducerSeq {
 		s.producers[key] = x
 	}
 }
@@ -196,6 +208,7 @@ func load(t *testing.T, w backend.Writer, shards ...int) *state {
 	t.Helper()
 	s := &state{shards: map[int]backend.Shard{}, topics: map[string]backend.Topic{}, producers: map[string]backend.Producer{}, kept: map[string]backend.Kept{}}
 	need(t, w.Load(within(t), shards, s))
+	s.forgotten()
 	for _, shard := range shards {
 		if s.shards[shard].Epoch == 0 {
 			t.Fatalf("shard %d was not told, or has no epoch", shard)
