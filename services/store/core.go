@@ -311,7 +311,7 @@ func (c *core) build(owner backend.Owner) {
 	policies := policy.NewWatch(lister{c.backend}, c.bus, bus.Node("store", owner.StoreID), c.tel.Log)
 	var later *schedule.Schedule
 	log := shardlog.New(shardlog.Config{
-		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: c.clock.Now,
+		Backend: c.backend, Owner: owner, Writers: c.settings.Writers, Stall: c.settings.DBStall, Policies: policies.Table, Now: c.clock.Now, TopicTTL: c.settings.TopicTTL,
 		Log: c.tel.Log, Metrics: c.metrics, Tracer: c.tel.Tracer("store"),
 		Scheduled: func(all []backend.Scheduled) { later.Added(all) }, Known: policies.Check, Ages: c.clock.Check,
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
 	"github.com/pushmesh/pushmesh/services/store/internal/service"
+	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
 // Settings of a store. Their tags hold the defaults, which New gives to what is zero, so that a
@@ -46,6 +47,7 @@ type Settings struct {
 	DBStall         time.Duration     `name:"db-stall" help:"How long a commit may take before the appends behind it are refused (UNAVAILABLE) instead of waiting." default:"1s" see:"postgres-in-trouble"`
 	DBPatience      time.Duration     `name:"db-patience" help:"How long Postgres may take to take a connection, and for a statement, a commit among them, before the connection is given up. Shorter: a server that hangs is noticed sooner. Longer: slow commits end by themselves." default:"2s" see:"postgres-in-trouble"`
 	DBFold          time.Duration     `name:"db-fold" help:"How often cursors and checkpoints, which are appended, are folded into tables with a row for each. More often: quicker takeovers, and a dead row for each cursor and topic that moved." default:"5m"`
+	TopicTTL        time.Duration     `name:"topic-ttl" help:"How long a topic is remembered after its last message is no longer retained; then it is forgotten, and begins anew under a later epoch. The same for all stores, 1h at least; 0: for ever. Not before all stores know this setting." zero:"keep" default:"0s" see:"topics-are-forgotten"`
 	Mesh            string            `help:"Name of the mesh, a part of its NATS subjects. Default: the one that the database has; main for a new database." see:"several-meshes-on-one-nats"`
 	NewMesh         bool              `name:"new-mesh" help:"Make the database one of a new mesh named --mesh, then go on: once, after it was copied for a second mesh, or to rename a mesh. No store may run meanwhile." see:"several-meshes-on-one-nats"`
 	Standalone      bool              `help:"Run without NATS, as the database's only store."`
@@ -67,6 +69,8 @@ type Settings struct {
 	// Clock is this machine's clock, which is compared with the database's; nil: time.Now. Tests
 	// move it.
 	Clock func() time.Time `kong:"-"`
+	// ShortestTopicTTL is what TopicTTL may be at least, for tests; 0: an hour.
+	ShortestTopicTTL time.Duration `kong:"-"`
 	tierauth.Flags
 	tierauth.NATSFlags
 	// Version of the program, for traces and whoever asks. Default: what the build says.
@@ -107,6 +111,14 @@ func (s Settings) postgres() bool {
 	return strings.HasPrefix(s.DB, "postgres://") || strings.HasPrefix(s.DB, "postgresql://")
 }
 
+// checkTopicTTL allows for ever, and what is long enough.
+func (s *Settings) checkTopicTTL() error {
+	if s.TopicTTL == 0 {
+		return nil
+	}
+	return settings.Range("topic-ttl", s.TopicTTL.Hours(), cmp.Or(s.ShortestTopicTTL, shardlog.ShortestTopicTTL).Hours(), 10*366*24)
+}
+
 // Check finds every fault.
 func (s *Settings) Check() error {
 	d := s.withDefaults()
@@ -127,6 +139,7 @@ func (s *Settings) Check() error {
 		settings.Range("db-stall", d.DBStall.Seconds(), 0.05, 10),
 		settings.Range("db-patience", d.DBPatience.Seconds(), 0.25, 10),
 		settings.Range("db-fold", d.DBFold.Seconds(), 0.05, 3600),
+		d.checkTopicTTL(),
 		settings.Range("max-sessions", d.MaxSessions, 0, 1<<40),
 		settings.Range("user-sessions", d.UserSessions, 0, 1_000_000),
 		settings.Range("address-sessions", d.AddressSessions, 0, 1<<40),

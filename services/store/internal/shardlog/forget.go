@@ -76,15 +76,22 @@ func (f *forgetter) run(ctx context.Context) {
 	}
 }
 
-// step does a piece: of one shard.
+// step asks about topics of one shard, if it is time. Shards without topics cost nothing.
 func (f *forgetter) step(ctx context.Context) error {
 	g := f.log
-	if f.compact >= 0 {
-		if l := g.lane(f.compact); !l.forgets() {
+	for {
+		if f.compact >= 0 {
+			l := g.lane(f.compact)
+			if l.forgets() {
+				return nil
+			}
 			l.compact(f.compact)
 			f.compact = -1
 		}
-		return nil
+		if len(f.shards) == 0 || g.lane(f.shards[0]).state.knowsTopics(f.shards[0]) {
+			break
+		}
+		f.shards, f.after = f.shards[1:], ""
 	}
 	if len(f.shards) == 0 {
 		now := g.cfg.Now()
@@ -101,17 +108,15 @@ func (f *forgetter) step(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	if l.state.owns(shard) {
-		found, next, err := f.find(ctx, l, shard)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			l.handForgettable(&forgettable{shard, found})
-		}
-		if f.after = next; next != "" {
-			return nil
-		}
+	found, next, err := f.find(ctx, l, shard)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		l.handForgettable(&forgettable{shard, found})
+	}
+	if f.after = next; next != "" {
+		return nil
 	}
 	f.shards, f.after, f.compact = f.shards[1:], "", shard
 	return nil
@@ -165,6 +170,14 @@ func (f *forgetter) unretained(ctx context.Context, l *lane, silent []backend.Si
 		}
 	}
 	return found, nil
+}
+
+// knowsTopics reports whether a shard is owned and has topics.
+func (s *state) knowsTopics(shard int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sh := s.shards[shard]
+	return sh != nil && sh.topics.Len() > 0
 }
 
 // unchanged returns the topics of an owned shard that are what was stored of them, with nothing that
