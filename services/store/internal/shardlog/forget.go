@@ -132,7 +132,8 @@ func (f *forgetter) find(ctx context.Context, l *lane, shard int) (found []backe
 	}
 	table := g.cfg.Policies()
 	silent = slices.DeleteFunc(silent, func(t backend.SilentTopic) bool {
-		return t.At >= uint64(before.Add(-table.For(t.Topic.Topic).Retention).UnixMicro())
+		// of a namespace that this store does not understand it knows no retention
+		return table.Refuses(t.Topic.Topic) != nil || t.At >= uint64(before.Add(-table.For(t.Topic.Topic).Retention).UnixMicro())
 	})
 	silent = l.state.unchanged(shard, silent)
 	if len(silent) > checkpointPart {
