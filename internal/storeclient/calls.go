@@ -8,6 +8,7 @@ import (
 	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/internal/topic"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/proto/gen/wirev1"
 )
 
@@ -182,6 +183,14 @@ func (c *Client) FollowTeams(ctx context.Context, req *meshv1.StoreServiceFollow
 	return onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceFollowTeamsResponse, error) {
 		return stub.FollowTeams(ctx, req)
 	})
+}
+
+// AcceptServer asks any store.
+func (c *Client) AcceptServer(ctx context.Context, req *pushmeshv1.AcceptServerRequest) (*pushmeshv1.AcceptServerResponse, error) {
+	resp, err := onAny(c, func(stub meshv1.StoreServiceClient) (*meshv1.StoreServiceAcceptServerResponse, error) {
+		return stub.AcceptServer(ctx, &meshv1.StoreServiceAcceptServerRequest{Request: req})
+	})
+	return resp.GetResponse(), err
 }
 
 // onAny calls the store that answered last: what every store can answer needs no owner.

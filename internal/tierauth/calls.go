@@ -56,6 +56,7 @@ var callers = map[string][]Tier{
 	meshv1.StoreService_FollowTeams_FullMethodName:        edges,
 	meshv1.StoreService_Claims_FullMethodName:             both,
 	meshv1.StoreService_ListClaims_FullMethodName:         both,
+	meshv1.StoreService_AcceptServer_FullMethodName:       routers,
 
 	meshv1.ComputeService_RankJob_FullMethodName:  both,
 	meshv1.ComputeService_RankJobs_FullMethodName: both,

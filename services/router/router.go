@@ -167,7 +167,7 @@ func (r *Router) assemble(s Settings, tel *telemetry.Telemetry, guard gate.Confi
 		access:    api.NewAccess(stores),
 		members:   api.NewMembership(stores),
 		namespace: namespaces, presence: api.NewPresence(edges, mesh, watch.Table, members), rank: api.NewRank(compute, watch.Table, stores, namespaces),
-		letters: api.NewDeadLetter(stores, publisher), kept: api.NewKept(stores, publisher, watch.Table), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh),
+		letters: api.NewDeadLetter(stores, publisher), kept: api.NewKept(stores, publisher, watch.Table), mesh: api.NewMesh(r.describe(began, checks), belongs.Mesh, known, compute, edges, mesh, stores),
 		subscribe: subscribe.New(subscribe.Config{
 			RouterID: s.ID, Edges: edges, Via: mesh, Caller: publish.Caller, MaxStreams: s.Consumers, MaxPerCaller: s.CallerConsumers,
 			Identity: r.identity, Registry: tel.Registry,

@@ -243,7 +243,7 @@ func (c *core) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if db, ok := c.backend.(promotable); ok && c.settings.SameEpoch {
+	if db, ok := c.backend.(backend.Promotable); ok && c.settings.SameEpoch {
 		if err := insist(ctx, func() error { return db.SameEpoch(ctx) }); err != nil {
 			return fmt.Errorf("same epoch: %w", err)
 		}
@@ -282,12 +282,6 @@ func (c *core) agree(ctx context.Context) error {
 		case <-time.After(startRetry):
 		}
 	}
-}
-
-// promotable is a database that notices being restored or promoted.
-type promotable interface {
-	// SameEpoch is an operator's word that nothing is missing.
-	SameEpoch(ctx context.Context) error
 }
 
 // insist repeats what may be repeated while the database is away: a store that starts during an
@@ -341,7 +335,7 @@ func (c *core) build(owner backend.Owner) {
 	policies.Register("store", c.tel.Registry)
 	mesh, _ := c.mesh.Mesh()
 	c.service = service.New(service.Config{
-		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Added,
+		Backend: c.backend, Log: log, Owners: c.owners, Claims: lane, StoreID: owner.StoreID, Mesh: mesh, Now: c.clock.Now, Logger: c.tel.Log, Letters: copier.Added,
 		Quotas: c.settings.quotas(), Registry: c.tel.Registry,
 		Changed: func() {
 			policies.Refresh()

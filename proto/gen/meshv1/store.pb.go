@@ -4011,6 +4011,94 @@ func (x *InspectedDatabase) GetOldestTransactionS() uint64 {
 	return 0
 }
 
+type StoreServiceAcceptServerRequest struct {
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	Request       *pushmeshv1.AcceptServerRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceAcceptServerRequest) Reset() {
+	*x = StoreServiceAcceptServerRequest{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceAcceptServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceAcceptServerRequest) ProtoMessage() {}
+
+func (x *StoreServiceAcceptServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceAcceptServerRequest.ProtoReflect.Descriptor instead.
+func (*StoreServiceAcceptServerRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *StoreServiceAcceptServerRequest) GetRequest() *pushmeshv1.AcceptServerRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type StoreServiceAcceptServerResponse struct {
+	state         protoimpl.MessageState           `protogen:"open.v1"`
+	Response      *pushmeshv1.AcceptServerResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreServiceAcceptServerResponse) Reset() {
+	*x = StoreServiceAcceptServerResponse{}
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreServiceAcceptServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreServiceAcceptServerResponse) ProtoMessage() {}
+
+func (x *StoreServiceAcceptServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreServiceAcceptServerResponse.ProtoReflect.Descriptor instead.
+func (*StoreServiceAcceptServerResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *StoreServiceAcceptServerResponse) GetResponse() *pushmeshv1.AcceptServerResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
 type StoreServicePutModelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first: all but version and created_at.
@@ -4023,7 +4111,7 @@ type StoreServicePutModelRequest struct {
 
 func (x *StoreServicePutModelRequest) Reset() {
 	*x = StoreServicePutModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4123,7 @@ func (x *StoreServicePutModelRequest) String() string {
 func (*StoreServicePutModelRequest) ProtoMessage() {}
 
 func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[63]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4136,7 @@ func (x *StoreServicePutModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{63}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StoreServicePutModelRequest) GetModel() *pushmeshv1.Model {
@@ -4074,7 +4162,7 @@ type StoreServicePutModelResponse struct {
 
 func (x *StoreServicePutModelResponse) Reset() {
 	*x = StoreServicePutModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4174,7 @@ func (x *StoreServicePutModelResponse) String() string {
 func (*StoreServicePutModelResponse) ProtoMessage() {}
 
 func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[64]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4187,7 @@ func (x *StoreServicePutModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServicePutModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServicePutModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{64}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StoreServicePutModelResponse) GetModel() *pushmeshv1.Model {
@@ -4119,7 +4207,7 @@ type StoreServiceListModelsRequest struct {
 
 func (x *StoreServiceListModelsRequest) Reset() {
 	*x = StoreServiceListModelsRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4219,7 @@ func (x *StoreServiceListModelsRequest) String() string {
 func (*StoreServiceListModelsRequest) ProtoMessage() {}
 
 func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[65]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4232,7 @@ func (x *StoreServiceListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{65}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StoreServiceListModelsRequest) GetRevision() uint64 {
@@ -4165,7 +4253,7 @@ type StoreServiceListModelsResponse struct {
 
 func (x *StoreServiceListModelsResponse) Reset() {
 	*x = StoreServiceListModelsResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4265,7 @@ func (x *StoreServiceListModelsResponse) String() string {
 func (*StoreServiceListModelsResponse) ProtoMessage() {}
 
 func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[66]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4278,7 @@ func (x *StoreServiceListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceListModelsResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{66}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StoreServiceListModelsResponse) GetRevision() uint64 {
@@ -4217,7 +4305,7 @@ type StoreServiceReadModelRequest struct {
 
 func (x *StoreServiceReadModelRequest) Reset() {
 	*x = StoreServiceReadModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4317,7 @@ func (x *StoreServiceReadModelRequest) String() string {
 func (*StoreServiceReadModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[67]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4330,7 @@ func (x *StoreServiceReadModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{67}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StoreServiceReadModelRequest) GetName() string {
@@ -4270,7 +4358,7 @@ type StoreServiceReadModelResponse struct {
 
 func (x *StoreServiceReadModelResponse) Reset() {
 	*x = StoreServiceReadModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4370,7 @@ func (x *StoreServiceReadModelResponse) String() string {
 func (*StoreServiceReadModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[68]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4383,7 @@ func (x *StoreServiceReadModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceReadModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceReadModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{68}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StoreServiceReadModelResponse) GetModel() *pushmeshv1.Model {
@@ -4322,7 +4410,7 @@ type StoreServiceDeleteModelRequest struct {
 
 func (x *StoreServiceDeleteModelRequest) Reset() {
 	*x = StoreServiceDeleteModelRequest{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4422,7 @@ func (x *StoreServiceDeleteModelRequest) String() string {
 func (*StoreServiceDeleteModelRequest) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[69]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4435,7 @@ func (x *StoreServiceDeleteModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelRequest.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{69}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StoreServiceDeleteModelRequest) GetName() string {
@@ -4372,7 +4460,7 @@ type StoreServiceDeleteModelResponse struct {
 
 func (x *StoreServiceDeleteModelResponse) Reset() {
 	*x = StoreServiceDeleteModelResponse{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4472,7 @@ func (x *StoreServiceDeleteModelResponse) String() string {
 func (*StoreServiceDeleteModelResponse) ProtoMessage() {}
 
 func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[70]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4485,7 @@ func (x *StoreServiceDeleteModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreServiceDeleteModelResponse.ProtoReflect.Descriptor instead.
 func (*StoreServiceDeleteModelResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{70}
+	return file_pushmesh_internal_v1_store_proto_rawDescGZIP(), []int{72}
 }
 
 // A range of shards [first, last] and the gRPC address of its owner; shards not named have none now.
@@ -4413,7 +4501,7 @@ type OwnersResponse_Range struct {
 
 func (x *OwnersResponse_Range) Reset() {
 	*x = OwnersResponse_Range{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4513,7 @@ func (x *OwnersResponse_Range) String() string {
 func (*OwnersResponse_Range) ProtoMessage() {}
 
 func (x *OwnersResponse_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[71]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4568,7 @@ type RenewLeasesRequest_Lease struct {
 
 func (x *RenewLeasesRequest_Lease) Reset() {
 	*x = RenewLeasesRequest_Lease{}
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4580,7 @@ func (x *RenewLeasesRequest_Lease) String() string {
 func (*RenewLeasesRequest_Lease) ProtoMessage() {}
 
 func (x *RenewLeasesRequest_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[72]
+	mi := &file_pushmesh_internal_v1_store_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4533,7 +4621,7 @@ var File_pushmesh_internal_v1_store_proto protoreflect.FileDescriptor
 
 const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\n" +
-	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x18pushmesh/v1/access.proto\x1a\x1cpushmesh/v1/membership.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
+	" pushmesh/internal/v1/store.proto\x12\x14pushmesh.internal.v1\x1a!pushmesh/internal/v1/claims.proto\x1a\x18pushmesh/v1/access.proto\x1a\x1cpushmesh/v1/membership.proto\x1a\x16pushmesh/v1/mesh.proto\x1a\x1bpushmesh/v1/namespace.proto\x1a\x16pushmesh/v1/rank.proto\x1a\x19pushmesh/v1/session.proto\x1a\x1bpushmesh/wire/v1/code.proto\"\x0f\n" +
 	"\rOwnersRequest\"\xf2\x01\n" +
 	"\x0eOwnersResponse\x12B\n" +
 	"\x06ranges\x18\x01 \x03(\v2*.pushmesh.internal.v1.OwnersResponse.RangeR\x06ranges\x12\x17\n" +
@@ -4847,7 +4935,11 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x0ePOOLER_UNKNOWN\x10\x00\x12\x0f\n" +
 	"\vPOOLER_NONE\x10\x01\x12\x12\n" +
 	"\x0ePOOLER_SESSION\x10\x02\x12\x16\n" +
-	"\x12POOLER_TRANSACTION\x10\x03\"[\n" +
+	"\x12POOLER_TRANSACTION\x10\x03\"]\n" +
+	"\x1fStoreServiceAcceptServerRequest\x12:\n" +
+	"\arequest\x18\x01 \x01(\v2 .pushmesh.v1.AcceptServerRequestR\arequest\"a\n" +
+	" StoreServiceAcceptServerResponse\x12=\n" +
+	"\bresponse\x18\x01 \x01(\v2!.pushmesh.v1.AcceptServerResponseR\bresponse\"[\n" +
 	"\x1bStoreServicePutModelRequest\x12(\n" +
 	"\x05model\x18\x01 \x01(\v2\x12.pushmesh.v1.ModelR\x05model\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"H\n" +
@@ -4867,7 +4959,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x1eStoreServiceDeleteModelRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"!\n" +
-	"\x1fStoreServiceDeleteModelResponse2\xc7\x1c\n" +
+	"\x1fStoreServiceDeleteModelResponse2\xc6\x1d\n" +
 	"\fStoreService\x12S\n" +
 	"\x06Owners\x12#.pushmesh.internal.v1.OwnersRequest\x1a$.pushmesh.internal.v1.OwnersResponse\x12W\n" +
 	"\x06Append\x12#.pushmesh.internal.v1.AppendRequest\x1a$.pushmesh.internal.v1.AppendResponse(\x010\x01\x12X\n" +
@@ -4905,7 +4997,8 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x06Claims\x12/.pushmesh.internal.v1.StoreServiceClaimsRequest\x1a0.pushmesh.internal.v1.StoreServiceClaimsResponse(\x010\x01\x12w\n" +
 	"\n" +
 	"ListClaims\x123.pushmesh.internal.v1.StoreServiceListClaimsRequest\x1a4.pushmesh.internal.v1.StoreServiceListClaimsResponse\x12V\n" +
-	"\aInspect\x12$.pushmesh.internal.v1.InspectRequest\x1a%.pushmesh.internal.v1.InspectResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
+	"\aInspect\x12$.pushmesh.internal.v1.InspectRequest\x1a%.pushmesh.internal.v1.InspectResponse\x12}\n" +
+	"\fAcceptServer\x125.pushmesh.internal.v1.StoreServiceAcceptServerRequest\x1a6.pushmesh.internal.v1.StoreServiceAcceptServerResponseB/Z-github.com/pushmesh/pushmesh/proto/gen/meshv1b\x06proto3"
 
 var (
 	file_pushmesh_internal_v1_store_proto_rawDescOnce sync.Once
@@ -4920,7 +5013,7 @@ func file_pushmesh_internal_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_pushmesh_internal_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_pushmesh_internal_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(InspectedDatabase_Pooler)(0),               // 0: pushmesh.internal.v1.InspectedDatabase.Pooler
 	(*OwnersRequest)(nil),                       // 1: pushmesh.internal.v1.OwnersRequest
@@ -4986,141 +5079,149 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*InspectRequest)(nil),                      // 61: pushmesh.internal.v1.InspectRequest
 	(*InspectResponse)(nil),                     // 62: pushmesh.internal.v1.InspectResponse
 	(*InspectedDatabase)(nil),                   // 63: pushmesh.internal.v1.InspectedDatabase
-	(*StoreServicePutModelRequest)(nil),         // 64: pushmesh.internal.v1.StoreServicePutModelRequest
-	(*StoreServicePutModelResponse)(nil),        // 65: pushmesh.internal.v1.StoreServicePutModelResponse
-	(*StoreServiceListModelsRequest)(nil),       // 66: pushmesh.internal.v1.StoreServiceListModelsRequest
-	(*StoreServiceListModelsResponse)(nil),      // 67: pushmesh.internal.v1.StoreServiceListModelsResponse
-	(*StoreServiceReadModelRequest)(nil),        // 68: pushmesh.internal.v1.StoreServiceReadModelRequest
-	(*StoreServiceReadModelResponse)(nil),       // 69: pushmesh.internal.v1.StoreServiceReadModelResponse
-	(*StoreServiceDeleteModelRequest)(nil),      // 70: pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	(*StoreServiceDeleteModelResponse)(nil),     // 71: pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	(*OwnersResponse_Range)(nil),                // 72: pushmesh.internal.v1.OwnersResponse.Range
-	(*RenewLeasesRequest_Lease)(nil),            // 73: pushmesh.internal.v1.RenewLeasesRequest.Lease
-	nil,                                         // 74: pushmesh.internal.v1.SessionCursor.AttemptsEntry
-	nil,                                         // 75: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
-	(wirev1.Code)(0),                            // 76: pushmesh.wire.v1.Code
-	(*pushmeshv1.Session)(nil),                  // 77: pushmesh.v1.Session
-	(*pushmeshv1.Namespace)(nil),                // 78: pushmesh.v1.Namespace
-	(*pushmeshv1.Revocation)(nil),               // 79: pushmesh.v1.Revocation
-	(*pushmeshv1.Team)(nil),                     // 80: pushmesh.v1.Team
-	(*pushmeshv1.Model)(nil),                    // 81: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 82: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 83: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 84: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 85: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*StoreServiceAcceptServerRequest)(nil),     // 64: pushmesh.internal.v1.StoreServiceAcceptServerRequest
+	(*StoreServiceAcceptServerResponse)(nil),    // 65: pushmesh.internal.v1.StoreServiceAcceptServerResponse
+	(*StoreServicePutModelRequest)(nil),         // 66: pushmesh.internal.v1.StoreServicePutModelRequest
+	(*StoreServicePutModelResponse)(nil),        // 67: pushmesh.internal.v1.StoreServicePutModelResponse
+	(*StoreServiceListModelsRequest)(nil),       // 68: pushmesh.internal.v1.StoreServiceListModelsRequest
+	(*StoreServiceListModelsResponse)(nil),      // 69: pushmesh.internal.v1.StoreServiceListModelsResponse
+	(*StoreServiceReadModelRequest)(nil),        // 70: pushmesh.internal.v1.StoreServiceReadModelRequest
+	(*StoreServiceReadModelResponse)(nil),       // 71: pushmesh.internal.v1.StoreServiceReadModelResponse
+	(*StoreServiceDeleteModelRequest)(nil),      // 72: pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	(*StoreServiceDeleteModelResponse)(nil),     // 73: pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	(*OwnersResponse_Range)(nil),                // 74: pushmesh.internal.v1.OwnersResponse.Range
+	(*RenewLeasesRequest_Lease)(nil),            // 75: pushmesh.internal.v1.RenewLeasesRequest.Lease
+	nil,                                         // 76: pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	nil,                                         // 77: pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	(wirev1.Code)(0),                            // 78: pushmesh.wire.v1.Code
+	(*pushmeshv1.Session)(nil),                  // 79: pushmesh.v1.Session
+	(*pushmeshv1.Namespace)(nil),                // 80: pushmesh.v1.Namespace
+	(*pushmeshv1.Revocation)(nil),               // 81: pushmesh.v1.Revocation
+	(*pushmeshv1.Team)(nil),                     // 82: pushmesh.v1.Team
+	(*pushmeshv1.AcceptServerRequest)(nil),      // 83: pushmesh.v1.AcceptServerRequest
+	(*pushmeshv1.AcceptServerResponse)(nil),     // 84: pushmesh.v1.AcceptServerResponse
+	(*pushmeshv1.Model)(nil),                    // 85: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 86: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 87: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 88: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 89: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
-	72, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
+	74, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
 	4,  // 1: pushmesh.internal.v1.AppendRequest.items:type_name -> pushmesh.internal.v1.AppendItem
 	6,  // 2: pushmesh.internal.v1.AppendResponse.results:type_name -> pushmesh.internal.v1.AppendResult
-	76, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
+	78, // 3: pushmesh.internal.v1.AppendResult.code:type_name -> pushmesh.wire.v1.Code
 	9,  // 4: pushmesh.internal.v1.ReadLogResponse.records:type_name -> pushmesh.internal.v1.LogRecord
 	12, // 5: pushmesh.internal.v1.HeadsResponse.heads:type_name -> pushmesh.internal.v1.Head
 	12, // 6: pushmesh.internal.v1.StoreServiceListKeptResponse.topics:type_name -> pushmesh.internal.v1.Head
 	19, // 7: pushmesh.internal.v1.AttachSessionResponse.cursors:type_name -> pushmesh.internal.v1.SessionCursor
-	73, // 8: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
-	76, // 9: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
-	74, // 10: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
+	75, // 8: pushmesh.internal.v1.RenewLeasesRequest.leases:type_name -> pushmesh.internal.v1.RenewLeasesRequest.Lease
+	78, // 9: pushmesh.internal.v1.RenewLeasesResponse.codes:type_name -> pushmesh.wire.v1.Code
+	76, // 10: pushmesh.internal.v1.SessionCursor.attempts:type_name -> pushmesh.internal.v1.SessionCursor.AttemptsEntry
 	21, // 11: pushmesh.internal.v1.WriteCursorsRequest.writes:type_name -> pushmesh.internal.v1.SessionWrite
 	19, // 12: pushmesh.internal.v1.SessionWrite.cursors:type_name -> pushmesh.internal.v1.SessionCursor
 	22, // 13: pushmesh.internal.v1.SessionWrite.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	76, // 14: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
-	76, // 15: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
-	77, // 16: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
-	77, // 17: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
-	78, // 18: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
-	78, // 19: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
-	78, // 20: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
-	79, // 21: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
-	79, // 22: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
-	79, // 23: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
-	79, // 24: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
-	80, // 25: pushmesh.internal.v1.TeamEntry.team:type_name -> pushmesh.v1.Team
-	80, // 26: pushmesh.internal.v1.StoreServicePutTeamRequest.team:type_name -> pushmesh.v1.Team
-	80, // 27: pushmesh.internal.v1.StoreServicePutTeamResponse.before:type_name -> pushmesh.v1.Team
-	80, // 28: pushmesh.internal.v1.StoreServiceDeleteTeamResponse.before:type_name -> pushmesh.v1.Team
+	78, // 14: pushmesh.internal.v1.DeadLetter.reason:type_name -> pushmesh.wire.v1.Code
+	78, // 15: pushmesh.internal.v1.WriteCursorsResponse.codes:type_name -> pushmesh.wire.v1.Code
+	79, // 16: pushmesh.internal.v1.ListSessionsResponse.sessions:type_name -> pushmesh.v1.Session
+	79, // 17: pushmesh.internal.v1.GetSessionResponse.session:type_name -> pushmesh.v1.Session
+	80, // 18: pushmesh.internal.v1.PutNamespaceRequest.namespace:type_name -> pushmesh.v1.Namespace
+	80, // 19: pushmesh.internal.v1.PutNamespaceResponse.namespace:type_name -> pushmesh.v1.Namespace
+	80, // 20: pushmesh.internal.v1.ListNamespacesResponse.namespaces:type_name -> pushmesh.v1.Namespace
+	81, // 21: pushmesh.internal.v1.StoreServiceRevokeRequest.revocation:type_name -> pushmesh.v1.Revocation
+	81, // 22: pushmesh.internal.v1.StoreServiceRevokeResponse.revocation:type_name -> pushmesh.v1.Revocation
+	81, // 23: pushmesh.internal.v1.StoreServiceListRevocationsResponse.revocations:type_name -> pushmesh.v1.Revocation
+	81, // 24: pushmesh.internal.v1.StoreServiceRestoreRequest.revocation:type_name -> pushmesh.v1.Revocation
+	82, // 25: pushmesh.internal.v1.TeamEntry.team:type_name -> pushmesh.v1.Team
+	82, // 26: pushmesh.internal.v1.StoreServicePutTeamRequest.team:type_name -> pushmesh.v1.Team
+	82, // 27: pushmesh.internal.v1.StoreServicePutTeamResponse.before:type_name -> pushmesh.v1.Team
+	82, // 28: pushmesh.internal.v1.StoreServiceDeleteTeamResponse.before:type_name -> pushmesh.v1.Team
 	44, // 29: pushmesh.internal.v1.StoreServiceFindTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
 	44, // 30: pushmesh.internal.v1.StoreServiceFollowTeamsResponse.entries:type_name -> pushmesh.internal.v1.TeamEntry
 	22, // 31: pushmesh.internal.v1.ListDeadLettersResponse.dead_letters:type_name -> pushmesh.internal.v1.DeadLetter
-	76, // 32: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
+	78, // 32: pushmesh.internal.v1.StoreServiceCancelScheduledResponse.code:type_name -> pushmesh.wire.v1.Code
 	63, // 33: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
-	75, // 34: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
+	77, // 34: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
 	0,  // 35: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	81, // 36: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	81, // 37: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	81, // 38: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	81, // 39: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
-	1,  // 40: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 41: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 42: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 43: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 44: pushmesh.internal.v1.StoreService.ListKept:input_type -> pushmesh.internal.v1.StoreServiceListKeptRequest
-	15, // 45: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	17, // 46: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	20, // 47: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	24, // 48: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	26, // 49: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	28, // 50: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	30, // 51: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
-	32, // 52: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	34, // 53: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	36, // 54: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	38, // 55: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
-	40, // 56: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	42, // 57: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
-	45, // 58: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
-	47, // 59: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
-	49, // 60: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
-	51, // 61: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
-	53, // 62: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
-	55, // 63: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	57, // 64: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	59, // 65: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	64, // 66: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	66, // 67: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	68, // 68: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	70, // 69: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	82, // 70: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	83, // 71: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	61, // 72: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	2,  // 73: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 74: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 75: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 76: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 77: pushmesh.internal.v1.StoreService.ListKept:output_type -> pushmesh.internal.v1.StoreServiceListKeptResponse
-	16, // 78: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	18, // 79: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	23, // 80: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	25, // 81: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	27, // 82: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	29, // 83: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	31, // 84: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
-	33, // 85: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	35, // 86: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	37, // 87: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	39, // 88: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
-	41, // 89: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	43, // 90: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
-	46, // 91: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
-	48, // 92: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
-	50, // 93: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
-	52, // 94: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
-	54, // 95: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
-	56, // 96: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	58, // 97: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	60, // 98: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	65, // 99: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	67, // 100: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	69, // 101: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	71, // 102: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	84, // 103: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	85, // 104: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	62, // 105: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	73, // [73:106] is the sub-list for method output_type
-	40, // [40:73] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	83, // 36: pushmesh.internal.v1.StoreServiceAcceptServerRequest.request:type_name -> pushmesh.v1.AcceptServerRequest
+	84, // 37: pushmesh.internal.v1.StoreServiceAcceptServerResponse.response:type_name -> pushmesh.v1.AcceptServerResponse
+	85, // 38: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	85, // 39: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	85, // 40: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	85, // 41: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 42: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 43: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 44: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 45: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 46: pushmesh.internal.v1.StoreService.ListKept:input_type -> pushmesh.internal.v1.StoreServiceListKeptRequest
+	15, // 47: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	17, // 48: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	20, // 49: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	24, // 50: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	26, // 51: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	28, // 52: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	30, // 53: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
+	32, // 54: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	34, // 55: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	36, // 56: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	38, // 57: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	40, // 58: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	42, // 59: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	45, // 60: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
+	47, // 61: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	49, // 62: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	51, // 63: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	53, // 64: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	55, // 65: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	57, // 66: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	59, // 67: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	66, // 68: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	68, // 69: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	70, // 70: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	72, // 71: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	86, // 72: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	87, // 73: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	61, // 74: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	64, // 75: pushmesh.internal.v1.StoreService.AcceptServer:input_type -> pushmesh.internal.v1.StoreServiceAcceptServerRequest
+	2,  // 76: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 77: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 78: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 79: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 80: pushmesh.internal.v1.StoreService.ListKept:output_type -> pushmesh.internal.v1.StoreServiceListKeptResponse
+	16, // 81: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	18, // 82: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	23, // 83: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	25, // 84: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	27, // 85: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	29, // 86: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	31, // 87: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
+	33, // 88: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	35, // 89: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	37, // 90: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	39, // 91: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	41, // 92: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	43, // 93: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	46, // 94: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
+	48, // 95: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	50, // 96: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	52, // 97: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	54, // 98: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	56, // 99: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	58, // 100: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	60, // 101: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	67, // 102: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	69, // 103: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	71, // 104: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	73, // 105: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	88, // 106: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	89, // 107: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	62, // 108: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	65, // 109: pushmesh.internal.v1.StoreService.AcceptServer:output_type -> pushmesh.internal.v1.StoreServiceAcceptServerResponse
+	76, // [76:110] is the sub-list for method output_type
+	42, // [42:76] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }
@@ -5135,7 +5236,7 @@ func file_pushmesh_internal_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_internal_v1_store_proto_rawDesc), len(file_pushmesh_internal_v1_store_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -52,6 +52,7 @@ const (
 	StoreService_Claims_FullMethodName             = "/pushmesh.internal.v1.StoreService/Claims"
 	StoreService_ListClaims_FullMethodName         = "/pushmesh.internal.v1.StoreService/ListClaims"
 	StoreService_Inspect_FullMethodName            = "/pushmesh.internal.v1.StoreService/Inspect"
+	StoreService_AcceptServer_FullMethodName       = "/pushmesh.internal.v1.StoreService/AcceptServer"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -116,6 +117,8 @@ type StoreServiceClient interface {
 	ListClaims(ctx context.Context, in *StoreServiceListClaimsRequest, opts ...grpc.CallOption) (*StoreServiceListClaimsResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
+	// AcceptServer is MeshService.AcceptServer.
+	AcceptServer(ctx context.Context, in *StoreServiceAcceptServerRequest, opts ...grpc.CallOption) (*StoreServiceAcceptServerResponse, error)
 }
 
 type storeServiceClient struct {
@@ -483,6 +486,16 @@ func (c *storeServiceClient) Inspect(ctx context.Context, in *InspectRequest, op
 	return out, nil
 }
 
+func (c *storeServiceClient) AcceptServer(ctx context.Context, in *StoreServiceAcceptServerRequest, opts ...grpc.CallOption) (*StoreServiceAcceptServerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StoreServiceAcceptServerResponse)
+	err := c.cc.Invoke(ctx, StoreService_AcceptServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
@@ -545,6 +558,8 @@ type StoreServiceServer interface {
 	ListClaims(context.Context, *StoreServiceListClaimsRequest) (*StoreServiceListClaimsResponse, error)
 	// Inspect tells what the store's databases are set to, for whoever judges an installation.
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
+	// AcceptServer is MeshService.AcceptServer.
+	AcceptServer(context.Context, *StoreServiceAcceptServerRequest) (*StoreServiceAcceptServerResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -653,6 +668,9 @@ func (UnimplementedStoreServiceServer) ListClaims(context.Context, *StoreService
 }
 func (UnimplementedStoreServiceServer) Inspect(context.Context, *InspectRequest) (*InspectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
+}
+func (UnimplementedStoreServiceServer) AcceptServer(context.Context, *StoreServiceAcceptServerRequest) (*StoreServiceAcceptServerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptServer not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 func (UnimplementedStoreServiceServer) testEmbeddedByValue()                      {}
@@ -1222,6 +1240,24 @@ func _StoreService_Inspect_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_AcceptServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StoreServiceAcceptServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).AcceptServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_AcceptServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).AcceptServer(ctx, req.(*StoreServiceAcceptServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1340,6 +1376,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Inspect",
 			Handler:    _StoreService_Inspect_Handler,
+		},
+		{
+			MethodName: "AcceptServer",
+			Handler:    _StoreService_AcceptServer_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

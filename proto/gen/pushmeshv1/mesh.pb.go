@@ -127,6 +127,253 @@ func (Ready) EnumDescriptor() ([]byte, []int) {
 	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
 }
 
+// What is to become of the logs of topics.
+type AcceptServerRequest_Epoch int32
+
+const (
+	AcceptServerRequest_EPOCH_UNSPECIFIED AcceptServerRequest_Epoch = 0
+	// They go on: nothing that was acknowledged is missing.
+	AcceptServerRequest_EPOCH_SAME AcceptServerRequest_Epoch = 1
+	// They begin anew under a greater epoch, so that no number that clients have seen is given to another message.
+	AcceptServerRequest_EPOCH_NEW AcceptServerRequest_Epoch = 2
+)
+
+// Enum value maps for AcceptServerRequest_Epoch.
+var (
+	AcceptServerRequest_Epoch_name = map[int32]string{
+		0: "EPOCH_UNSPECIFIED",
+		1: "EPOCH_SAME",
+		2: "EPOCH_NEW",
+	}
+	AcceptServerRequest_Epoch_value = map[string]int32{
+		"EPOCH_UNSPECIFIED": 0,
+		"EPOCH_SAME":        1,
+		"EPOCH_NEW":         2,
+	}
+)
+
+func (x AcceptServerRequest_Epoch) Enum() *AcceptServerRequest_Epoch {
+	p := new(AcceptServerRequest_Epoch)
+	*p = x
+	return p
+}
+
+func (x AcceptServerRequest_Epoch) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AcceptServerRequest_Epoch) Descriptor() protoreflect.EnumDescriptor {
+	return file_pushmesh_v1_mesh_proto_enumTypes[2].Descriptor()
+}
+
+func (AcceptServerRequest_Epoch) Type() protoreflect.EnumType {
+	return &file_pushmesh_v1_mesh_proto_enumTypes[2]
+}
+
+func (x AcceptServerRequest_Epoch) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AcceptServerRequest_Epoch.Descriptor instead.
+func (AcceptServerRequest_Epoch) EnumDescriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{0, 0}
+}
+
+type AcceptServerRequest struct {
+	state protoimpl.MessageState    `protogen:"open.v1"`
+	Epoch AcceptServerRequest_Epoch `protobuf:"varint,1,opt,name=epoch,proto3,enum=pushmesh.v1.AcceptServerRequest_Epoch" json:"epoch,omitempty"`
+	// home, or the name that stores have given it (--shard-db). Empty: the only one that there is; where there are several, one must be named.
+	Database      string `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptServerRequest) Reset() {
+	*x = AcceptServerRequest{}
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptServerRequest) ProtoMessage() {}
+
+func (x *AcceptServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptServerRequest.ProtoReflect.Descriptor instead.
+func (*AcceptServerRequest) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AcceptServerRequest) GetEpoch() AcceptServerRequest_Epoch {
+	if x != nil {
+		return x.Epoch
+	}
+	return AcceptServerRequest_EPOCH_UNSPECIFIED
+}
+
+func (x *AcceptServerRequest) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+type AcceptServerResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Database string                 `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
+	// Of the store that did it.
+	StoreId string `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The server that the log was written on last, and the one that it is written on from now on.
+	Before *DatabaseServer `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	After  *DatabaseServer `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	// With EPOCH_NEW: the epoch of all logs that begin from now on, and how many shards got it.
+	Epoch         uint64 `protobuf:"fixed64,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Shards        uint32 `protobuf:"varint,6,opt,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptServerResponse) Reset() {
+	*x = AcceptServerResponse{}
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptServerResponse) ProtoMessage() {}
+
+func (x *AcceptServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptServerResponse.ProtoReflect.Descriptor instead.
+func (*AcceptServerResponse) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AcceptServerResponse) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *AcceptServerResponse) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *AcceptServerResponse) GetBefore() *DatabaseServer {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *AcceptServerResponse) GetAfter() *DatabaseServer {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *AcceptServerResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AcceptServerResponse) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+// DatabaseServer is a Postgres server as it names itself.
+type DatabaseServer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The identifier that its data got when they were made (pg_control_system): a copy of the files has it, too.
+	System uint64 `protobuf:"fixed64,1,opt,name=system,proto3" json:"system,omitempty"`
+	// The number of times that it was promoted, or restored to a moment, and one more.
+	Timeline      uint32 `protobuf:"varint,2,opt,name=timeline,proto3" json:"timeline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DatabaseServer) Reset() {
+	*x = DatabaseServer{}
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DatabaseServer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DatabaseServer) ProtoMessage() {}
+
+func (x *DatabaseServer) ProtoReflect() protoreflect.Message {
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DatabaseServer.ProtoReflect.Descriptor instead.
+func (*DatabaseServer) Descriptor() ([]byte, []int) {
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DatabaseServer) GetSystem() uint64 {
+	if x != nil {
+		return x.System
+	}
+	return 0
+}
+
+func (x *DatabaseServer) GetTimeline() uint32 {
+	if x != nil {
+		return x.Timeline
+	}
+	return 0
+}
+
 type RebalanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the edge.
@@ -141,7 +388,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +400,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[0]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +413,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{0}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RebalanceRequest) GetEdge() string {
@@ -200,7 +447,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -212,7 +459,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[1]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -225,7 +472,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{1}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RebalanceResponse) GetConnections() uint64 {
@@ -270,7 +517,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +529,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[2]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +542,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{2}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Node) GetTier() Tier {
@@ -404,7 +651,7 @@ type MeshServiceNodesRequest struct {
 
 func (x *MeshServiceNodesRequest) Reset() {
 	*x = MeshServiceNodesRequest{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +663,7 @@ func (x *MeshServiceNodesRequest) String() string {
 func (*MeshServiceNodesRequest) ProtoMessage() {}
 
 func (x *MeshServiceNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[3]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +676,7 @@ func (x *MeshServiceNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshServiceNodesRequest.ProtoReflect.Descriptor instead.
 func (*MeshServiceNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{3}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{6}
 }
 
 type MeshServiceNodesResponse struct {
@@ -448,7 +695,7 @@ type MeshServiceNodesResponse struct {
 
 func (x *MeshServiceNodesResponse) Reset() {
 	*x = MeshServiceNodesResponse{}
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +707,7 @@ func (x *MeshServiceNodesResponse) String() string {
 func (*MeshServiceNodesResponse) ProtoMessage() {}
 
 func (x *MeshServiceNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pushmesh_v1_mesh_proto_msgTypes[4]
+	mi := &file_pushmesh_v1_mesh_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +720,7 @@ func (x *MeshServiceNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeshServiceNodesResponse.ProtoReflect.Descriptor instead.
 func (*MeshServiceNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{4}
+	return file_pushmesh_v1_mesh_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MeshServiceNodesResponse) GetNodes() []*Node {
@@ -515,7 +762,25 @@ var File_pushmesh_v1_mesh_proto protoreflect.FileDescriptor
 
 const file_pushmesh_v1_mesh_proto_rawDesc = "" +
 	"\n" +
-	"\x16pushmesh/v1/mesh.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\"o\n" +
+	"\x16pushmesh/v1/mesh.proto\x12\vpushmesh.v1\x1a\x1egoogle/protobuf/duration.proto\"\xae\x01\n" +
+	"\x13AcceptServerRequest\x12<\n" +
+	"\x05epoch\x18\x01 \x01(\x0e2&.pushmesh.v1.AcceptServerRequest.EpochR\x05epoch\x12\x1a\n" +
+	"\bdatabase\x18\x02 \x01(\tR\bdatabase\"=\n" +
+	"\x05Epoch\x12\x15\n" +
+	"\x11EPOCH_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"EPOCH_SAME\x10\x01\x12\r\n" +
+	"\tEPOCH_NEW\x10\x02\"\xe3\x01\n" +
+	"\x14AcceptServerResponse\x12\x1a\n" +
+	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x123\n" +
+	"\x06before\x18\x03 \x01(\v2\x1b.pushmesh.v1.DatabaseServerR\x06before\x121\n" +
+	"\x05after\x18\x04 \x01(\v2\x1b.pushmesh.v1.DatabaseServerR\x05after\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06shards\x18\x06 \x01(\rR\x06shards\"D\n" +
+	"\x0eDatabaseServer\x12\x16\n" +
+	"\x06system\x18\x01 \x01(\x06R\x06system\x12\x1a\n" +
+	"\btimeline\x18\x02 \x01(\rR\btimeline\"o\n" +
 	"\x10RebalanceRequest\x12\x12\n" +
 	"\x04edge\x18\x01 \x01(\tR\x04edge\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x121\n" +
@@ -555,10 +820,11 @@ const file_pushmesh_v1_mesh_proto_rawDesc = "" +
 	"\x05Ready\x12\x11\n" +
 	"\rREADY_UNKNOWN\x10\x00\x12\r\n" +
 	"\tREADY_YES\x10\x01\x12\f\n" +
-	"\bREADY_NO\x10\x022\xaf\x01\n" +
+	"\bREADY_NO\x10\x022\x84\x02\n" +
 	"\vMeshService\x12T\n" +
 	"\x05Nodes\x12$.pushmesh.v1.MeshServiceNodesRequest\x1a%.pushmesh.v1.MeshServiceNodesResponse\x12J\n" +
-	"\tRebalance\x12\x1d.pushmesh.v1.RebalanceRequest\x1a\x1e.pushmesh.v1.RebalanceResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
+	"\tRebalance\x12\x1d.pushmesh.v1.RebalanceRequest\x1a\x1e.pushmesh.v1.RebalanceResponse\x12S\n" +
+	"\fAcceptServer\x12 .pushmesh.v1.AcceptServerRequest\x1a!.pushmesh.v1.AcceptServerResponseB3Z1github.com/pushmesh/pushmesh/proto/gen/pushmeshv1b\x06proto3"
 
 var (
 	file_pushmesh_v1_mesh_proto_rawDescOnce sync.Once
@@ -572,32 +838,41 @@ func file_pushmesh_v1_mesh_proto_rawDescGZIP() []byte {
 	return file_pushmesh_v1_mesh_proto_rawDescData
 }
 
-var file_pushmesh_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pushmesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_pushmesh_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_pushmesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_pushmesh_v1_mesh_proto_goTypes = []any{
 	(Tier)(0),                        // 0: pushmesh.v1.Tier
 	(Ready)(0),                       // 1: pushmesh.v1.Ready
-	(*RebalanceRequest)(nil),         // 2: pushmesh.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),        // 3: pushmesh.v1.RebalanceResponse
-	(*Node)(nil),                     // 4: pushmesh.v1.Node
-	(*MeshServiceNodesRequest)(nil),  // 5: pushmesh.v1.MeshServiceNodesRequest
-	(*MeshServiceNodesResponse)(nil), // 6: pushmesh.v1.MeshServiceNodesResponse
-	(*durationpb.Duration)(nil),      // 7: google.protobuf.Duration
+	(AcceptServerRequest_Epoch)(0),   // 2: pushmesh.v1.AcceptServerRequest.Epoch
+	(*AcceptServerRequest)(nil),      // 3: pushmesh.v1.AcceptServerRequest
+	(*AcceptServerResponse)(nil),     // 4: pushmesh.v1.AcceptServerResponse
+	(*DatabaseServer)(nil),           // 5: pushmesh.v1.DatabaseServer
+	(*RebalanceRequest)(nil),         // 6: pushmesh.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),        // 7: pushmesh.v1.RebalanceResponse
+	(*Node)(nil),                     // 8: pushmesh.v1.Node
+	(*MeshServiceNodesRequest)(nil),  // 9: pushmesh.v1.MeshServiceNodesRequest
+	(*MeshServiceNodesResponse)(nil), // 10: pushmesh.v1.MeshServiceNodesResponse
+	(*durationpb.Duration)(nil),      // 11: google.protobuf.Duration
 }
 var file_pushmesh_v1_mesh_proto_depIdxs = []int32{
-	7, // 0: pushmesh.v1.RebalanceRequest.within:type_name -> google.protobuf.Duration
-	0, // 1: pushmesh.v1.Node.tier:type_name -> pushmesh.v1.Tier
-	1, // 2: pushmesh.v1.Node.ready:type_name -> pushmesh.v1.Ready
-	4, // 3: pushmesh.v1.MeshServiceNodesResponse.nodes:type_name -> pushmesh.v1.Node
-	5, // 4: pushmesh.v1.MeshService.Nodes:input_type -> pushmesh.v1.MeshServiceNodesRequest
-	2, // 5: pushmesh.v1.MeshService.Rebalance:input_type -> pushmesh.v1.RebalanceRequest
-	6, // 6: pushmesh.v1.MeshService.Nodes:output_type -> pushmesh.v1.MeshServiceNodesResponse
-	3, // 7: pushmesh.v1.MeshService.Rebalance:output_type -> pushmesh.v1.RebalanceResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: pushmesh.v1.AcceptServerRequest.epoch:type_name -> pushmesh.v1.AcceptServerRequest.Epoch
+	5,  // 1: pushmesh.v1.AcceptServerResponse.before:type_name -> pushmesh.v1.DatabaseServer
+	5,  // 2: pushmesh.v1.AcceptServerResponse.after:type_name -> pushmesh.v1.DatabaseServer
+	11, // 3: pushmesh.v1.RebalanceRequest.within:type_name -> google.protobuf.Duration
+	0,  // 4: pushmesh.v1.Node.tier:type_name -> pushmesh.v1.Tier
+	1,  // 5: pushmesh.v1.Node.ready:type_name -> pushmesh.v1.Ready
+	8,  // 6: pushmesh.v1.MeshServiceNodesResponse.nodes:type_name -> pushmesh.v1.Node
+	9,  // 7: pushmesh.v1.MeshService.Nodes:input_type -> pushmesh.v1.MeshServiceNodesRequest
+	6,  // 8: pushmesh.v1.MeshService.Rebalance:input_type -> pushmesh.v1.RebalanceRequest
+	3,  // 9: pushmesh.v1.MeshService.AcceptServer:input_type -> pushmesh.v1.AcceptServerRequest
+	10, // 10: pushmesh.v1.MeshService.Nodes:output_type -> pushmesh.v1.MeshServiceNodesResponse
+	7,  // 11: pushmesh.v1.MeshService.Rebalance:output_type -> pushmesh.v1.RebalanceResponse
+	4,  // 12: pushmesh.v1.MeshService.AcceptServer:output_type -> pushmesh.v1.AcceptServerResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_v1_mesh_proto_init() }
@@ -610,8 +885,8 @@ func file_pushmesh_v1_mesh_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pushmesh_v1_mesh_proto_rawDesc), len(file_pushmesh_v1_mesh_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   5,
+			NumEnums:      3,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

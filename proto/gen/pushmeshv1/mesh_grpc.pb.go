@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MeshService_Nodes_FullMethodName     = "/pushmesh.v1.MeshService/Nodes"
-	MeshService_Rebalance_FullMethodName = "/pushmesh.v1.MeshService/Rebalance"
+	MeshService_Nodes_FullMethodName        = "/pushmesh.v1.MeshService/Nodes"
+	MeshService_Rebalance_FullMethodName    = "/pushmesh.v1.MeshService/Rebalance"
+	MeshService_AcceptServer_FullMethodName = "/pushmesh.v1.MeshService/AcceptServer"
 )
 
 // MeshServiceClient is the client API for MeshService service.
@@ -37,6 +38,11 @@ type MeshServiceClient interface {
 	// connections. The connections are chosen at random. A second call for the same edge replaces what an earlier one has not done yet.
 	// NOT_FOUND: no such edge is alive. CONFLICT: it is draining already, or there is no other edge that could take them.
 	Rebalance(ctx context.Context, in *RebalanceRequest, opts ...grpc.CallOption) (*RebalanceResponse, error)
+	// AcceptServer is an operator's word that stores go on with a database that was restored or promoted: until then they refuse to append
+	// there, since messages that were acknowledged may be missing. A running store does what is asked for, all at once or not at all, and all stores
+	// take their shards within seconds. CONFLICT: there is nothing to accept, or a store owns a shard of the database. NOT_FOUND: no database has this name.
+	// UNSUPPORTED: the store is older than this call, or has no Postgres. Where an answer is lost, asking again does no harm: it finds nothing to accept.
+	AcceptServer(ctx context.Context, in *AcceptServerRequest, opts ...grpc.CallOption) (*AcceptServerResponse, error)
 }
 
 type meshServiceClient struct {
@@ -67,6 +73,16 @@ func (c *meshServiceClient) Rebalance(ctx context.Context, in *RebalanceRequest,
 	return out, nil
 }
 
+func (c *meshServiceClient) AcceptServer(ctx context.Context, in *AcceptServerRequest, opts ...grpc.CallOption) (*AcceptServerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptServerResponse)
+	err := c.cc.Invoke(ctx, MeshService_AcceptServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MeshServiceServer is the server API for MeshService service.
 // All implementations must embed UnimplementedMeshServiceServer
 // for forward compatibility.
@@ -81,6 +97,11 @@ type MeshServiceServer interface {
 	// connections. The connections are chosen at random. A second call for the same edge replaces what an earlier one has not done yet.
 	// NOT_FOUND: no such edge is alive. CONFLICT: it is draining already, or there is no other edge that could take them.
 	Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error)
+	// AcceptServer is an operator's word that stores go on with a database that was restored or promoted: until then they refuse to append
+	// there, since messages that were acknowledged may be missing. A running store does what is asked for, all at once or not at all, and all stores
+	// take their shards within seconds. CONFLICT: there is nothing to accept, or a store owns a shard of the database. NOT_FOUND: no database has this name.
+	// UNSUPPORTED: the store is older than this call, or has no Postgres. Where an answer is lost, asking again does no harm: it finds nothing to accept.
+	AcceptServer(context.Context, *AcceptServerRequest) (*AcceptServerResponse, error)
 	mustEmbedUnimplementedMeshServiceServer()
 }
 
@@ -96,6 +117,9 @@ func (UnimplementedMeshServiceServer) Nodes(context.Context, *MeshServiceNodesRe
 }
 func (UnimplementedMeshServiceServer) Rebalance(context.Context, *RebalanceRequest) (*RebalanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rebalance not implemented")
+}
+func (UnimplementedMeshServiceServer) AcceptServer(context.Context, *AcceptServerRequest) (*AcceptServerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptServer not implemented")
 }
 func (UnimplementedMeshServiceServer) mustEmbedUnimplementedMeshServiceServer() {}
 func (UnimplementedMeshServiceServer) testEmbeddedByValue()                     {}
@@ -154,6 +178,24 @@ func _MeshService_Rebalance_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MeshService_AcceptServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MeshServiceServer).AcceptServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MeshService_AcceptServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MeshServiceServer).AcceptServer(ctx, req.(*AcceptServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MeshService_ServiceDesc is the grpc.ServiceDesc for MeshService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +210,10 @@ var MeshService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rebalance",
 			Handler:    _MeshService_Rebalance_Handler,
+		},
+		{
+			MethodName: "AcceptServer",
+			Handler:    _MeshService_AcceptServer_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -77,6 +77,7 @@ type grammar struct {
 	Health     operate.Health     `cmd:"" help:"Check a process: exit code 0 if it is ready."`
 	Session    sessions.Command   `cmd:"" help:"Show and delete durable sessions, and change the profiles that messages are ranked for."`
 	Shard      operate.Shard      `cmd:"" help:"Move shards between the databases of a mesh."`
+	Store      operate.Store      `cmd:"" help:"Have stores go on with a database that was restored or promoted."`
 	Team       teams.Command      `cmd:"" help:"Grant users something beside their tokens, in teams."`
 	Top        operate.Top        `cmd:"" help:"Show the nodes of a mesh with connections, rates, latencies and queues, and refresh."`
 	Version    operate.Version    `cmd:"" help:"Print the version."`
@@ -88,7 +89,7 @@ type grammar struct {
 
 // Main runs the command that args name and returns the exit code of the process.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	if len(args) > 0 {
+	if len(args) > 0 && !tiers.Command(args) {
 		// It has signals, flags and an environment of its own.
 		if node := tiers.Named(args[0]); node != nil {
 			return node(ctx, args[1:])

@@ -28,11 +28,12 @@ type Mesh struct {
 	compute *computeclient.Client
 	homes   Homes
 	via     Requester
+	stores  Accepter
 }
 
 // NewMesh makes the service; self describes this router, belongs names its mesh once that is known.
-func NewMesh(self func() *pushmeshv1.Node, belongs func() (meshid.Mesh, bool), heard Nodes, compute *computeclient.Client, homes Homes, via Requester) *Mesh {
-	return &Mesh{self: self, belongs: belongs, nodes: heard, compute: compute, homes: homes, via: via}
+func NewMesh(self func() *pushmeshv1.Node, belongs func() (meshid.Mesh, bool), heard Nodes, compute *computeclient.Client, homes Homes, via Requester, stores Accepter) *Mesh {
+	return &Mesh{self: self, belongs: belongs, nodes: heard, compute: compute, homes: homes, via: via, stores: stores}
 }
 
 // Nodes implements MeshService. It needs no NATS to name this router and its compute nodes.

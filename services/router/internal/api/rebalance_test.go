@@ -46,7 +46,7 @@ func TestRebalanceAsksOneEdge(t *testing.T) {
 		return interest.Home{Edge: interest.Edge{ID: id}, Draining: draining}
 	}
 	edge := &edgeFake{id: "a"}
-	m := NewMesh(nil, nil, nil, nil, homes{home("a", false), home("b", false), home("c", true)}, edge)
+	m := NewMesh(nil, nil, nil, nil, homes{home("a", false), home("b", false), home("c", true)}, edge, nil)
 	resp, err := m.Rebalance(t.Context(), &pushmeshv1.RebalanceRequest{Edge: "a", Share: 0.2})
 	if err != nil || resp.GetConnections() != 7 || edge.got.GetShare() != 0.2 || edge.got.GetWithinMs() != 30_000 {
 		t.Errorf("%v, %v; the edge got %v", resp, err, edge.got)
@@ -54,8 +54,8 @@ func TestRebalanceAsksOneEdge(t *testing.T) {
 	if _, err := m.Rebalance(t.Context(), &pushmeshv1.RebalanceRequest{Edge: "a", Share: 1, Within: durationpb.New(time.Second)}); err != nil || edge.got.GetWithinMs() != 1000 {
 		t.Errorf("%v; the edge got %v", err, edge.got)
 	}
-	dead := NewMesh(nil, nil, nil, nil, m.homes, &edgeFake{dead: true})
-	alone := NewMesh(nil, nil, nil, nil, homes{home("a", false), home("c", true)}, edge)
+	dead := NewMesh(nil, nil, nil, nil, m.homes, &edgeFake{dead: true}, nil)
+	alone := NewMesh(nil, nil, nil, nil, homes{home("a", false), home("c", true)}, edge, nil)
 	for _, c := range []struct {
 		what string
 		mesh *Mesh

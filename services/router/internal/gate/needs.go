@@ -174,6 +174,9 @@ var needs = map[string]need{
 
 	"pushmesh.v1.MeshService/Nodes":     {any: backends.Auditor},
 	"pushmesh.v1.MeshService/Rebalance": {about: get((*pb.RebalanceRequest).GetEdge)},
+	"pushmesh.v1.MeshService/AcceptServer": {about: get(func(m *pb.AcceptServerRequest) string {
+		return fmt.Sprintf("database %q, %s", m.GetDatabase(), m.GetEpoch())
+	})},
 }
 
 // keptFilter is a filter for the topics that a list of what is kept is about.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres"
@@ -52,6 +54,23 @@ func (s *Set) NewEpoch(ctx context.Context, epoch uint64) error {
 // SameEpoch is for all.
 func (s *Set) SameEpoch(ctx context.Context) error {
 	return s.each(func(_ int, db *postgres.DB) error { return db.SameEpoch(ctx) })
+}
+
+// AcceptServer is for the one that is named.
+func (s *Set) AcceptServer(ctx context.Context, database string, epoch uint64) (backend.Accepted, error) {
+	if database == "" {
+		return backend.Accepted{}, fmt.Errorf("%w: there are several databases: name one of %s", backend.ErrNotFound, strings.Join(s.names, ", "))
+	}
+	i := slices.Index(s.names, database)
+	if i < 0 {
+		return backend.Accepted{}, fmt.Errorf("%w: there is no database %q: name one of %s", backend.ErrNotFound, database, strings.Join(s.names, ", "))
+	}
+	a, err := s.all[i].Log.AcceptServer(ctx, epoch)
+	if err != nil {
+		err = fmt.Errorf("database %s: %w", database, err)
+	}
+	a.Database = database
+	return a, err
 }
 
 // MakeSlices makes them in all.

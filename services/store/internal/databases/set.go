@@ -39,8 +39,9 @@ type Set struct {
 }
 
 var (
-	_ backend.Several  = (*Set)(nil)
-	_ backend.Outboxes = (*Set)(nil)
+	_ backend.Several    = (*Set)(nil)
+	_ backend.Outboxes   = (*Set)(nil)
+	_ backend.Promotable = (*Set)(nil)
 )
 
 // Open opens home and the others, by name.

@@ -11,6 +11,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/claims"
@@ -54,8 +55,9 @@ type DB struct {
 }
 
 var (
-	_ backend.Backend  = (*DB)(nil)
-	_ backend.Outboxes = (*DB)(nil)
+	_ backend.Backend    = (*DB)(nil)
+	_ backend.Outboxes   = (*DB)(nil)
+	_ backend.Promotable = (*DB)(nil)
 )
 
 // Open connects, applies the migrations and checks that commits will be durable. Where no server
@@ -74,6 +76,16 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		Server: s, Partitions: p, Log: log.New(s, p), Sessions: held, Letters: deadletters.New(s), Namespaces: namespaces.New(s),
 		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s), Teams: teams.New(s),
 	}, nil
+}
+
+// AcceptServer is for home alone, which has no need of a name.
+func (d *DB) AcceptServer(ctx context.Context, database string, epoch uint64) (backend.Accepted, error) {
+	if database != "" && database != Home {
+		return backend.Accepted{}, fmt.Errorf("%w: there is no database %q: the only one is %s", backend.ErrNotFound, database, Home)
+	}
+	a, err := d.Log.AcceptServer(ctx, epoch)
+	a.Database = Home
+	return a, err
 }
 
 // Migrate is server.Migrate.

@@ -43,6 +43,8 @@ type Config struct {
 	Log     *shardlog.Log
 	Owners  Owners
 	Claims  Claims
+	// StoreID of this store.
+	StoreID string
 	// Mesh that the database belongs to.
 	Mesh meshid.Mesh
 	// Letters is called when there are new dead letters; it must not block.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -47,17 +48,22 @@ func (c *CompleteWords) Run(stdio cmdline.IO, parsed *kong.Context) error {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	if len(words) > 1 {
+	var all []completion.Candidate
+	if len(words) > 1 && !tiers.Command(words) {
 		tier, err := tiers.Model(words[0])
 		if err != nil {
 			return err
+		}
+		if tier != nil && len(words) == 2 { // flags of a node, or a command about the tier
+			all = completion.Of(app, words)
 		}
 		if tier != nil {
 			words, app = words[1:], tier
 		}
 	}
-	all := completion.Of(app, words)
+	all = append(all, completion.Of(app, words)...)
 	if len(words) == 1 && app == parsed.Model {
+		all = slices.DeleteFunc(all, func(c completion.Candidate) bool { return tiers.Named(c.Word) != nil })
 		for name := range strings.SplitSeq(tiers.Names, ",") {
 			if strings.HasPrefix(name, words[0]) {
 				all = append(all, completion.Candidate{Word: name, Help: tiers.Does(name)})
@@ -85,10 +91,16 @@ type Manual struct {
 func (c *Manual) Run(parsed *kong.Context) error {
 	pages, names := map[string]string{}, []string{}
 	for _, node := range parsed.Model.Children {
-		if !node.Hidden {
-			name := "pushmesh-" + node.Name
-			names = append(names, name)
-			pages[name] = manual.Page(parsed.Model, node, name, settings.Version(), []string{"pushmesh"})
+		prefix, of := "pushmesh-", []*kong.Node{node}
+		if tiers.Named(node.Name) != nil { // the page of that name is the node's
+			prefix, of = "pushmesh-"+node.Name+"-", node.Children
+		}
+		for _, node := range of {
+			if !node.Hidden {
+				name := prefix + node.Name
+				names = append(names, name)
+				pages[name] = manual.Page(parsed.Model, node, name, settings.Version(), []string{"pushmesh"})
+			}
 		}
 	}
 	for tier := range strings.SplitSeq(tiers.Names, ",") {
