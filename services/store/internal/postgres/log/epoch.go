@@ -79,7 +79,8 @@ func acceptServer(ctx context.Context, tx pgx.Tx, epoch uint64) (a backend.Accep
 	a.Before.System, a.After.System = uint64(before), uint64(after)
 	switch {
 	case a.Before == a.After:
-		return a, fmt.Errorf("%w: there is nothing to accept: the log was written on this server last (system %d, timeline %d)", backend.ErrConflict, after, a.After.Timeline)
+		return a, fmt.Errorf("%w: there is nothing to accept: this is the server that the log was written on last (system %d, timeline %d). "+
+			"Where it has an older copy of the database nevertheless, stop all stores and start one with --new-epoch", backend.ErrConflict, a.After.System, a.After.Timeline)
 	case epoch == 0:
 		_, err := tx.Exec(ctx, server.AcceptServer)
 		return a, err

@@ -12,7 +12,7 @@ import (
 // ErrRewound says that the server is not the one that the log was last written on, or is it no
 // more: what was acknowledged may be missing.
 var ErrRewound = errors.New("postgres: the database was restored or promoted: what was acknowledged may be missing. " +
-	"Start one store with --new-epoch, or with --same-epoch if nothing was lost")
+	"Tell the stores by pushmesh store accept-server --new-epoch, or --same-epoch if nothing was lost")
 
 // familiar compares the server with the one that the log was last written on, and names it: its
 // system and timeline.

@@ -25,6 +25,7 @@ type pages struct {
 
 	mu              sync.Mutex
 	begun, finished uint64 // rounds of looking
+	at              string // the server that the log is written on: ids of pages are given again by one that was put back
 	through         int64  // pages below are void
 	read            map[int64]bool
 	cursors         map[sessionKey][]placed // by topic
@@ -129,15 +130,22 @@ func (p *pages) ease(ctx context.Context) error {
 	return nil
 }
 
-// list is which pages count, less those that were read.
+// list is which pages count, less those that were read. Of a server that was accepted since, none
+// was.
 func (p *pages) list(ctx context.Context) (through int64, missing []int64, err error) {
 	var ids []int64
+	var at string
 	err = p.server.Do(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT f.through, ARRAY(SELECT id FROM pushmesh.cursor_page WHERE id >= f.through) FROM pushmesh.cursor_folded AS f`).
-			Scan(&through, &ids)
+		return conn.QueryRow(ctx, `SELECT f.through, ARRAY(SELECT id FROM pushmesh.cursor_page WHERE id >= f.through), s.system || '/' || s.timeline
+			FROM pushmesh.cursor_folded AS f, pushmesh.server AS s`).Scan(&through, &ids, &at)
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err == nil && at != p.at {
+		p.at, p.through, p.n = at, 0, 0
+		clear(p.read)
+		clear(p.cursors)
+	}
 	for _, id := range ids {
 		if !p.read[id] {
 			missing = append(missing, id)
