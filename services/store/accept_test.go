@@ -185,3 +185,33 @@ func TestOneOfSeveralDatabasesIsAccepted(t *testing.T) {
 		t.Errorf("here the log goes on with %v", r)
 	}
 }
+
+// A server that is set, while stores run, to lose what it has acknowledged gets no further appends
+// until that is undone.
+func TestAServerThatTurnsUnsafeGetsNoAppends(t *testing.T) {
+	t.Parallel()
+	server := pgtest.New(t)
+	st, c := alone(t, server.URL())
+	set := func(sql string) {
+		t.Helper()
+		pgtest.Exec(t, server.Superuser(), sql)
+		pgtest.Exec(t, server.Superuser(), `SELECT pg_reload_conf()`)
+	}
+	ref := uint64(0)
+	for _, setting := range []string{"synchronous_commit", "fsync", "full_page_writes"} {
+		ref++
+		taken(t, c, item(ref, "room/1", "x"))
+		set("ALTER SYSTEM SET " + setting + " = off")
+		eventually(t, "appends are refused", func() bool {
+			ref++
+			r := appendAll(t, c, item(ref, "room/1", "x"))[ref]
+			return r.GetCode() == wirev1.Code_CODE_UNAVAILABLE && r.GetRetryAfterMs() > 0 && strings.Contains(r.GetError(), setting)
+		})
+		if ready := readyz(t, st); !strings.Contains(ready, setting) {
+			t.Errorf("readiness says\n%s", ready)
+		}
+		set("ALTER SYSTEM RESET " + setting)
+	}
+	ref++
+	taken(t, c, item(ref, "room/1", "x"))
+}

@@ -162,6 +162,14 @@ func (c *core) checkFencing() error {
 	return c.owners.CheckFencing()
 }
 
+// checkPromotion says why a promotion would not be trusted.
+func (c *core) checkPromotion() error {
+	if db, ok := c.backend.(backend.Promotable); ok && c.serving.Load() {
+		return db.CheckPromotion()
+	}
+	return nil
+}
+
 // checkClock says why nothing is deleted now.
 func (c *core) checkClock() error { return c.clock.Check() }
 

@@ -53,7 +53,7 @@ type Settings struct {
 	Standalone      bool              `help:"Run without NATS, as the database's only store."`
 	NewEpoch        bool              `help:"Begin a new epoch of every topic's log, then go on: once, after the database was restored from a backup or a standby was promoted. No store may run meanwhile." see:"restore-and-promotion"`
 	SameEpoch       bool              `help:"Go on with the present epoch although the database was restored or promoted: once, where nothing that was acknowledged is missing." see:"restore-and-promotion"`
-	TrustPromotion  bool              `help:"Go on without an operator after the promotion of a standby: standbys are synchronous, so that nothing that was acknowledged is missing." see:"restore-and-promotion"`
+	TrustPromotion  bool              `help:"Go on without an operator after the promotion of a standby: standbys are synchronous, so that nothing that was acknowledged is missing. One whose primary waited for no standby (synchronous_standby_names was empty) is not trusted." see:"restore-and-promotion"`
 	MaxSessions     int               `help:"Durable sessions of the mesh, groups among them; further ones are not created (OVERLOADED). 0: no limit." zero:"keep" default:"100000000" see:"quotas-of-sessions"`
 	UserSessions    int               `help:"Durable sessions of one user; further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"10000" see:"quotas-of-sessions"`
 	AddressSessions int               `help:"Durable sessions created from one address, IPv4 or a /64 of IPv6, but not from those that edges exempt (--exempt-from, --proxy-protocol-from); further ones are not created (TOO_MANY_SUBSCRIPTIONS). 0: no limit." zero:"keep" default:"1000000" see:"quotas-of-sessions"`

@@ -60,6 +60,9 @@ func New(ctx context.Context, s Settings) (*Store, error) {
 	checks.Report("clock", c.checkClock)
 	checks.Report("fencing", c.checkFencing)
 	checks.Report("webhook secret", c.secret.Check)
+	if s.TrustPromotion {
+		checks.Report("promotion", c.checkPromotion)
+	}
 	st.Add("telemetry", tel)
 	st.Add("http", st.http)
 	st.Add("profiles", health.NewProfiles(s.PprofAddr, tel.Log))

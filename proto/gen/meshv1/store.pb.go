@@ -3914,8 +3914,18 @@ type InspectedDatabase struct {
 	NoFsyncAllowed bool `protobuf:"varint,8,opt,name=no_fsync_allowed,json=noFsyncAllowed,proto3" json:"no_fsync_allowed,omitempty"`
 	// For how long the oldest transaction of anybody has been open.
 	OldestTransactionS uint64 `protobuf:"varint,9,opt,name=oldest_transaction_s,json=oldestTransactionS,proto3" json:"oldest_transaction_s,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The server that answers, and the one that the log is written on: where they differ, stores append nothing until an operator has accepted it.
+	Server   *pushmeshv1.DatabaseServer `protobuf:"bytes,10,opt,name=server,proto3" json:"server,omitempty"`
+	Accepted *pushmeshv1.DatabaseServer `protobuf:"bytes,11,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// The store's role sees what connections of other roles do (pg_monitor, or pg_read_all_stats).
+	SeesOthers bool `protobuf:"varint,12,opt,name=sees_others,json=seesOthers,proto3" json:"sees_others,omitempty"`
+	// Tables and partitions of the schema, and the most of them that one statement of a store locks.
+	Tables         uint32 `protobuf:"varint,13,opt,name=tables,proto3" json:"tables,omitempty"`
+	MostPartitions uint32 `protobuf:"varint,14,opt,name=most_partitions,json=mostPartitions,proto3" json:"most_partitions,omitempty"`
+	// Why promotions can't be trusted although the store was started with --trust-promotion.
+	Distrust      string `protobuf:"bytes,15,opt,name=distrust,proto3" json:"distrust,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InspectedDatabase) Reset() {
@@ -4009,6 +4019,48 @@ func (x *InspectedDatabase) GetOldestTransactionS() uint64 {
 		return x.OldestTransactionS
 	}
 	return 0
+}
+
+func (x *InspectedDatabase) GetServer() *pushmeshv1.DatabaseServer {
+	if x != nil {
+		return x.Server
+	}
+	return nil
+}
+
+func (x *InspectedDatabase) GetAccepted() *pushmeshv1.DatabaseServer {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
+}
+
+func (x *InspectedDatabase) GetSeesOthers() bool {
+	if x != nil {
+		return x.SeesOthers
+	}
+	return false
+}
+
+func (x *InspectedDatabase) GetTables() uint32 {
+	if x != nil {
+		return x.Tables
+	}
+	return 0
+}
+
+func (x *InspectedDatabase) GetMostPartitions() uint32 {
+	if x != nil {
+		return x.MostPartitions
+	}
+	return 0
+}
+
+func (x *InspectedDatabase) GetDistrust() string {
+	if x != nil {
+		return x.Distrust
+	}
+	return ""
 }
 
 type StoreServiceAcceptServerRequest struct {
@@ -4917,7 +4969,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x10\n" +
 	"\x0eInspectRequest\"X\n" +
 	"\x0fInspectResponse\x12E\n" +
-	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\xb3\x04\n" +
+	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\x9f\x06\n" +
 	"\x11InspectedDatabase\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12Q\n" +
@@ -4927,7 +4979,15 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x06pooler\x18\x06 \x01(\x0e2..pushmesh.internal.v1.InspectedDatabase.PoolerR\x06pooler\x12\x18\n" +
 	"\aproblem\x18\a \x01(\tR\aproblem\x12(\n" +
 	"\x10no_fsync_allowed\x18\b \x01(\bR\x0enoFsyncAllowed\x120\n" +
-	"\x14oldest_transaction_s\x18\t \x01(\x04R\x12oldestTransactionS\x1a;\n" +
+	"\x14oldest_transaction_s\x18\t \x01(\x04R\x12oldestTransactionS\x123\n" +
+	"\x06server\x18\n" +
+	" \x01(\v2\x1b.pushmesh.v1.DatabaseServerR\x06server\x127\n" +
+	"\baccepted\x18\v \x01(\v2\x1b.pushmesh.v1.DatabaseServerR\baccepted\x12\x1f\n" +
+	"\vsees_others\x18\f \x01(\bR\n" +
+	"seesOthers\x12\x16\n" +
+	"\x06tables\x18\r \x01(\rR\x06tables\x12'\n" +
+	"\x0fmost_partitions\x18\x0e \x01(\rR\x0emostPartitions\x12\x1a\n" +
+	"\bdistrust\x18\x0f \x01(\tR\bdistrust\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
@@ -5098,13 +5158,14 @@ var file_pushmesh_internal_v1_store_proto_goTypes = []any{
 	(*pushmeshv1.Namespace)(nil),                // 80: pushmesh.v1.Namespace
 	(*pushmeshv1.Revocation)(nil),               // 81: pushmesh.v1.Revocation
 	(*pushmeshv1.Team)(nil),                     // 82: pushmesh.v1.Team
-	(*pushmeshv1.AcceptServerRequest)(nil),      // 83: pushmesh.v1.AcceptServerRequest
-	(*pushmeshv1.AcceptServerResponse)(nil),     // 84: pushmesh.v1.AcceptServerResponse
-	(*pushmeshv1.Model)(nil),                    // 85: pushmesh.v1.Model
-	(*StoreServiceClaimsRequest)(nil),           // 86: pushmesh.internal.v1.StoreServiceClaimsRequest
-	(*StoreServiceListClaimsRequest)(nil),       // 87: pushmesh.internal.v1.StoreServiceListClaimsRequest
-	(*StoreServiceClaimsResponse)(nil),          // 88: pushmesh.internal.v1.StoreServiceClaimsResponse
-	(*StoreServiceListClaimsResponse)(nil),      // 89: pushmesh.internal.v1.StoreServiceListClaimsResponse
+	(*pushmeshv1.DatabaseServer)(nil),           // 83: pushmesh.v1.DatabaseServer
+	(*pushmeshv1.AcceptServerRequest)(nil),      // 84: pushmesh.v1.AcceptServerRequest
+	(*pushmeshv1.AcceptServerResponse)(nil),     // 85: pushmesh.v1.AcceptServerResponse
+	(*pushmeshv1.Model)(nil),                    // 86: pushmesh.v1.Model
+	(*StoreServiceClaimsRequest)(nil),           // 87: pushmesh.internal.v1.StoreServiceClaimsRequest
+	(*StoreServiceListClaimsRequest)(nil),       // 88: pushmesh.internal.v1.StoreServiceListClaimsRequest
+	(*StoreServiceClaimsResponse)(nil),          // 89: pushmesh.internal.v1.StoreServiceClaimsResponse
+	(*StoreServiceListClaimsResponse)(nil),      // 90: pushmesh.internal.v1.StoreServiceListClaimsResponse
 }
 var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
 	74, // 0: pushmesh.internal.v1.OwnersResponse.ranges:type_name -> pushmesh.internal.v1.OwnersResponse.Range
@@ -5143,85 +5204,87 @@ var file_pushmesh_internal_v1_store_proto_depIdxs = []int32{
 	63, // 33: pushmesh.internal.v1.InspectResponse.databases:type_name -> pushmesh.internal.v1.InspectedDatabase
 	77, // 34: pushmesh.internal.v1.InspectedDatabase.settings:type_name -> pushmesh.internal.v1.InspectedDatabase.SettingsEntry
 	0,  // 35: pushmesh.internal.v1.InspectedDatabase.pooler:type_name -> pushmesh.internal.v1.InspectedDatabase.Pooler
-	83, // 36: pushmesh.internal.v1.StoreServiceAcceptServerRequest.request:type_name -> pushmesh.v1.AcceptServerRequest
-	84, // 37: pushmesh.internal.v1.StoreServiceAcceptServerResponse.response:type_name -> pushmesh.v1.AcceptServerResponse
-	85, // 38: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
-	85, // 39: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
-	85, // 40: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
-	85, // 41: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
-	1,  // 42: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
-	3,  // 43: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
-	7,  // 44: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
-	10, // 45: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
-	13, // 46: pushmesh.internal.v1.StoreService.ListKept:input_type -> pushmesh.internal.v1.StoreServiceListKeptRequest
-	15, // 47: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
-	17, // 48: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
-	20, // 49: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
-	24, // 50: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
-	26, // 51: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
-	28, // 52: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
-	30, // 53: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
-	32, // 54: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
-	34, // 55: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
-	36, // 56: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
-	38, // 57: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
-	40, // 58: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
-	42, // 59: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
-	45, // 60: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
-	47, // 61: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
-	49, // 62: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
-	51, // 63: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
-	53, // 64: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
-	55, // 65: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
-	57, // 66: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
-	59, // 67: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
-	66, // 68: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
-	68, // 69: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
-	70, // 70: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
-	72, // 71: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
-	86, // 72: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
-	87, // 73: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
-	61, // 74: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
-	64, // 75: pushmesh.internal.v1.StoreService.AcceptServer:input_type -> pushmesh.internal.v1.StoreServiceAcceptServerRequest
-	2,  // 76: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
-	5,  // 77: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
-	8,  // 78: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
-	11, // 79: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
-	14, // 80: pushmesh.internal.v1.StoreService.ListKept:output_type -> pushmesh.internal.v1.StoreServiceListKeptResponse
-	16, // 81: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
-	18, // 82: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
-	23, // 83: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
-	25, // 84: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
-	27, // 85: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
-	29, // 86: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
-	31, // 87: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
-	33, // 88: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
-	35, // 89: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
-	37, // 90: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
-	39, // 91: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
-	41, // 92: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
-	43, // 93: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
-	46, // 94: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
-	48, // 95: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
-	50, // 96: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
-	52, // 97: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
-	54, // 98: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
-	56, // 99: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
-	58, // 100: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
-	60, // 101: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
-	67, // 102: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
-	69, // 103: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
-	71, // 104: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
-	73, // 105: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
-	88, // 106: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
-	89, // 107: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
-	62, // 108: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
-	65, // 109: pushmesh.internal.v1.StoreService.AcceptServer:output_type -> pushmesh.internal.v1.StoreServiceAcceptServerResponse
-	76, // [76:110] is the sub-list for method output_type
-	42, // [42:76] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	83, // 36: pushmesh.internal.v1.InspectedDatabase.server:type_name -> pushmesh.v1.DatabaseServer
+	83, // 37: pushmesh.internal.v1.InspectedDatabase.accepted:type_name -> pushmesh.v1.DatabaseServer
+	84, // 38: pushmesh.internal.v1.StoreServiceAcceptServerRequest.request:type_name -> pushmesh.v1.AcceptServerRequest
+	85, // 39: pushmesh.internal.v1.StoreServiceAcceptServerResponse.response:type_name -> pushmesh.v1.AcceptServerResponse
+	86, // 40: pushmesh.internal.v1.StoreServicePutModelRequest.model:type_name -> pushmesh.v1.Model
+	86, // 41: pushmesh.internal.v1.StoreServicePutModelResponse.model:type_name -> pushmesh.v1.Model
+	86, // 42: pushmesh.internal.v1.StoreServiceListModelsResponse.models:type_name -> pushmesh.v1.Model
+	86, // 43: pushmesh.internal.v1.StoreServiceReadModelResponse.model:type_name -> pushmesh.v1.Model
+	1,  // 44: pushmesh.internal.v1.StoreService.Owners:input_type -> pushmesh.internal.v1.OwnersRequest
+	3,  // 45: pushmesh.internal.v1.StoreService.Append:input_type -> pushmesh.internal.v1.AppendRequest
+	7,  // 46: pushmesh.internal.v1.StoreService.ReadLog:input_type -> pushmesh.internal.v1.ReadLogRequest
+	10, // 47: pushmesh.internal.v1.StoreService.Heads:input_type -> pushmesh.internal.v1.HeadsRequest
+	13, // 48: pushmesh.internal.v1.StoreService.ListKept:input_type -> pushmesh.internal.v1.StoreServiceListKeptRequest
+	15, // 49: pushmesh.internal.v1.StoreService.AttachSession:input_type -> pushmesh.internal.v1.AttachSessionRequest
+	17, // 50: pushmesh.internal.v1.StoreService.RenewLeases:input_type -> pushmesh.internal.v1.RenewLeasesRequest
+	20, // 51: pushmesh.internal.v1.StoreService.WriteCursors:input_type -> pushmesh.internal.v1.WriteCursorsRequest
+	24, // 52: pushmesh.internal.v1.StoreService.ListSessions:input_type -> pushmesh.internal.v1.ListSessionsRequest
+	26, // 53: pushmesh.internal.v1.StoreService.GetSession:input_type -> pushmesh.internal.v1.GetSessionRequest
+	28, // 54: pushmesh.internal.v1.StoreService.DeleteSession:input_type -> pushmesh.internal.v1.DeleteSessionRequest
+	30, // 55: pushmesh.internal.v1.StoreService.AdoptSession:input_type -> pushmesh.internal.v1.AdoptSessionRequest
+	32, // 56: pushmesh.internal.v1.StoreService.PutNamespace:input_type -> pushmesh.internal.v1.PutNamespaceRequest
+	34, // 57: pushmesh.internal.v1.StoreService.ListNamespaces:input_type -> pushmesh.internal.v1.ListNamespacesRequest
+	36, // 58: pushmesh.internal.v1.StoreService.DeleteNamespace:input_type -> pushmesh.internal.v1.DeleteNamespaceRequest
+	38, // 59: pushmesh.internal.v1.StoreService.Revoke:input_type -> pushmesh.internal.v1.StoreServiceRevokeRequest
+	40, // 60: pushmesh.internal.v1.StoreService.ListRevocations:input_type -> pushmesh.internal.v1.StoreServiceListRevocationsRequest
+	42, // 61: pushmesh.internal.v1.StoreService.Restore:input_type -> pushmesh.internal.v1.StoreServiceRestoreRequest
+	45, // 62: pushmesh.internal.v1.StoreService.PutTeam:input_type -> pushmesh.internal.v1.StoreServicePutTeamRequest
+	47, // 63: pushmesh.internal.v1.StoreService.DeleteTeam:input_type -> pushmesh.internal.v1.StoreServiceDeleteTeamRequest
+	49, // 64: pushmesh.internal.v1.StoreService.ChangeMembers:input_type -> pushmesh.internal.v1.StoreServiceChangeMembersRequest
+	51, // 65: pushmesh.internal.v1.StoreService.FindTeams:input_type -> pushmesh.internal.v1.StoreServiceFindTeamsRequest
+	53, // 66: pushmesh.internal.v1.StoreService.FollowTeams:input_type -> pushmesh.internal.v1.StoreServiceFollowTeamsRequest
+	55, // 67: pushmesh.internal.v1.StoreService.ListDeadLetters:input_type -> pushmesh.internal.v1.ListDeadLettersRequest
+	57, // 68: pushmesh.internal.v1.StoreService.DiscardDeadLetters:input_type -> pushmesh.internal.v1.DiscardDeadLettersRequest
+	59, // 69: pushmesh.internal.v1.StoreService.CancelScheduled:input_type -> pushmesh.internal.v1.StoreServiceCancelScheduledRequest
+	66, // 70: pushmesh.internal.v1.StoreService.PutModel:input_type -> pushmesh.internal.v1.StoreServicePutModelRequest
+	68, // 71: pushmesh.internal.v1.StoreService.ListModels:input_type -> pushmesh.internal.v1.StoreServiceListModelsRequest
+	70, // 72: pushmesh.internal.v1.StoreService.ReadModel:input_type -> pushmesh.internal.v1.StoreServiceReadModelRequest
+	72, // 73: pushmesh.internal.v1.StoreService.DeleteModel:input_type -> pushmesh.internal.v1.StoreServiceDeleteModelRequest
+	87, // 74: pushmesh.internal.v1.StoreService.Claims:input_type -> pushmesh.internal.v1.StoreServiceClaimsRequest
+	88, // 75: pushmesh.internal.v1.StoreService.ListClaims:input_type -> pushmesh.internal.v1.StoreServiceListClaimsRequest
+	61, // 76: pushmesh.internal.v1.StoreService.Inspect:input_type -> pushmesh.internal.v1.InspectRequest
+	64, // 77: pushmesh.internal.v1.StoreService.AcceptServer:input_type -> pushmesh.internal.v1.StoreServiceAcceptServerRequest
+	2,  // 78: pushmesh.internal.v1.StoreService.Owners:output_type -> pushmesh.internal.v1.OwnersResponse
+	5,  // 79: pushmesh.internal.v1.StoreService.Append:output_type -> pushmesh.internal.v1.AppendResponse
+	8,  // 80: pushmesh.internal.v1.StoreService.ReadLog:output_type -> pushmesh.internal.v1.ReadLogResponse
+	11, // 81: pushmesh.internal.v1.StoreService.Heads:output_type -> pushmesh.internal.v1.HeadsResponse
+	14, // 82: pushmesh.internal.v1.StoreService.ListKept:output_type -> pushmesh.internal.v1.StoreServiceListKeptResponse
+	16, // 83: pushmesh.internal.v1.StoreService.AttachSession:output_type -> pushmesh.internal.v1.AttachSessionResponse
+	18, // 84: pushmesh.internal.v1.StoreService.RenewLeases:output_type -> pushmesh.internal.v1.RenewLeasesResponse
+	23, // 85: pushmesh.internal.v1.StoreService.WriteCursors:output_type -> pushmesh.internal.v1.WriteCursorsResponse
+	25, // 86: pushmesh.internal.v1.StoreService.ListSessions:output_type -> pushmesh.internal.v1.ListSessionsResponse
+	27, // 87: pushmesh.internal.v1.StoreService.GetSession:output_type -> pushmesh.internal.v1.GetSessionResponse
+	29, // 88: pushmesh.internal.v1.StoreService.DeleteSession:output_type -> pushmesh.internal.v1.DeleteSessionResponse
+	31, // 89: pushmesh.internal.v1.StoreService.AdoptSession:output_type -> pushmesh.internal.v1.AdoptSessionResponse
+	33, // 90: pushmesh.internal.v1.StoreService.PutNamespace:output_type -> pushmesh.internal.v1.PutNamespaceResponse
+	35, // 91: pushmesh.internal.v1.StoreService.ListNamespaces:output_type -> pushmesh.internal.v1.ListNamespacesResponse
+	37, // 92: pushmesh.internal.v1.StoreService.DeleteNamespace:output_type -> pushmesh.internal.v1.DeleteNamespaceResponse
+	39, // 93: pushmesh.internal.v1.StoreService.Revoke:output_type -> pushmesh.internal.v1.StoreServiceRevokeResponse
+	41, // 94: pushmesh.internal.v1.StoreService.ListRevocations:output_type -> pushmesh.internal.v1.StoreServiceListRevocationsResponse
+	43, // 95: pushmesh.internal.v1.StoreService.Restore:output_type -> pushmesh.internal.v1.StoreServiceRestoreResponse
+	46, // 96: pushmesh.internal.v1.StoreService.PutTeam:output_type -> pushmesh.internal.v1.StoreServicePutTeamResponse
+	48, // 97: pushmesh.internal.v1.StoreService.DeleteTeam:output_type -> pushmesh.internal.v1.StoreServiceDeleteTeamResponse
+	50, // 98: pushmesh.internal.v1.StoreService.ChangeMembers:output_type -> pushmesh.internal.v1.StoreServiceChangeMembersResponse
+	52, // 99: pushmesh.internal.v1.StoreService.FindTeams:output_type -> pushmesh.internal.v1.StoreServiceFindTeamsResponse
+	54, // 100: pushmesh.internal.v1.StoreService.FollowTeams:output_type -> pushmesh.internal.v1.StoreServiceFollowTeamsResponse
+	56, // 101: pushmesh.internal.v1.StoreService.ListDeadLetters:output_type -> pushmesh.internal.v1.ListDeadLettersResponse
+	58, // 102: pushmesh.internal.v1.StoreService.DiscardDeadLetters:output_type -> pushmesh.internal.v1.DiscardDeadLettersResponse
+	60, // 103: pushmesh.internal.v1.StoreService.CancelScheduled:output_type -> pushmesh.internal.v1.StoreServiceCancelScheduledResponse
+	67, // 104: pushmesh.internal.v1.StoreService.PutModel:output_type -> pushmesh.internal.v1.StoreServicePutModelResponse
+	69, // 105: pushmesh.internal.v1.StoreService.ListModels:output_type -> pushmesh.internal.v1.StoreServiceListModelsResponse
+	71, // 106: pushmesh.internal.v1.StoreService.ReadModel:output_type -> pushmesh.internal.v1.StoreServiceReadModelResponse
+	73, // 107: pushmesh.internal.v1.StoreService.DeleteModel:output_type -> pushmesh.internal.v1.StoreServiceDeleteModelResponse
+	89, // 108: pushmesh.internal.v1.StoreService.Claims:output_type -> pushmesh.internal.v1.StoreServiceClaimsResponse
+	90, // 109: pushmesh.internal.v1.StoreService.ListClaims:output_type -> pushmesh.internal.v1.StoreServiceListClaimsResponse
+	62, // 110: pushmesh.internal.v1.StoreService.Inspect:output_type -> pushmesh.internal.v1.InspectResponse
+	65, // 111: pushmesh.internal.v1.StoreService.AcceptServer:output_type -> pushmesh.internal.v1.StoreServiceAcceptServerResponse
+	78, // [78:112] is the sub-list for method output_type
+	44, // [44:78] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_pushmesh_internal_v1_store_proto_init() }

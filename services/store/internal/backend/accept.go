@@ -12,6 +12,9 @@ type Promotable interface {
 	// nothing to accept, or a shard is owned, or the epoch is not after the present ones.
 	// ErrNotFound: no database has this name, or it has to be named.
 	AcceptServer(ctx context.Context, database string, epoch uint64) (Accepted, error)
+	// CheckPromotion says why a promotion would not be trusted although the store was told to; nil:
+	// it would, or was not.
+	CheckPromotion() error
 }
 
 // Accepted is what AcceptServer did.

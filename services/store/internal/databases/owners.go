@@ -56,6 +56,11 @@ func (s *Set) SameEpoch(ctx context.Context) error {
 	return s.each(func(_ int, db *postgres.DB) error { return db.SameEpoch(ctx) })
 }
 
+// CheckPromotion names those that are not set up for it.
+func (s *Set) CheckPromotion() error {
+	return s.each(func(_ int, db *postgres.DB) error { return db.CheckPromotion() })
+}
+
 // AcceptServer is for the one that is named.
 func (s *Set) AcceptServer(ctx context.Context, database string, epoch uint64) (backend.Accepted, error) {
 	if database == "" {

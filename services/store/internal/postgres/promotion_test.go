@@ -1,13 +1,19 @@
 package postgres
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pushmesh/pushmesh/internal/pgserver"
 	"github.com/pushmesh/pushmesh/internal/pgtest"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/log"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/server"
 )
 
@@ -61,6 +67,7 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	need(t, d.NewEpoch(t.Context(), now()))
 	need(t, takesShard(t, d))
 
+	synchronous(t, pg, true)
 	need(t, pg.Promote())
 	need(t, takesShard(t, openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})))
 	need(t, takesShard(t, openWith(t, Config{URL: pg.URL(), Patience: backendtest.Patience})))
@@ -69,6 +76,85 @@ func TestAPromotedServerIsNotTrusted(t *testing.T) {
 	execute(t, pg.URL(), `UPDATE pushmesh.server SET system = system + 1`)
 	if err := takesShard(t, openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})); !errors.Is(err, server.ErrRewound) {
 		t.Errorf("on another system: %v", err)
+	}
+}
+
+// synchronous has the database say that commits waited for a standby, or that they did not.
+func synchronous(t *testing.T, pg *pgserver.Server, yes bool) {
+	t.Helper()
+	pgtest.Exec(t, pg.URL(), `UPDATE pushmesh.server SET synchronous = $1`, yes)
+}
+
+// A promotion is trusted only where stores have seen that commits waited for a standby: they keep
+// what they see where the standby has it.
+func TestThePromotionOfAnAsynchronousStandbyIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	trusting := func() *DB {
+		return openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})
+	}
+	d := trusting()
+	seen := func() string {
+		t.Helper()
+		all, err := server.Query(t.Context(), d.Server, pgx.RowTo[string], `SELECT coalesce(synchronous::text, 'unknown') FROM pushmesh.server`)
+		need(t, err)
+		return all[0]
+	}
+	if s := seen(); s != "unknown" {
+		t.Errorf("before anybody has looked: %s", s)
+	}
+	need(t, takesShard(t, d))
+	if s := seen(); s != "false" {
+		t.Errorf("of a server without a standby: %s", s)
+	}
+	if err := d.CheckPromotion(); err == nil || !strings.Contains(err.Error(), "synchronous_standby_names") {
+		t.Errorf("where no promotion could be trusted: %v", err)
+	}
+	need(t, pg.Promote())
+	d = trusting()
+	if err := takesShard(t, d); !errors.Is(err, server.ErrRewound) || !strings.Contains(err.Error(), "synchronous_standby_names was empty") {
+		t.Errorf("after the promotion of a standby that nobody waited for: %v", err)
+	}
+	pgtest.Exec(t, pg.URL(), `UPDATE pushmesh.server SET synchronous = NULL`)
+	if err := takesShard(t, d); !errors.Is(err, server.ErrRewound) || !strings.Contains(err.Error(), "no store of this version") {
+		t.Errorf("where nobody has looked: %v", err)
+	}
+	synchronous(t, pg, true)
+	need(t, takesShard(t, d))
+	if s := seen(); s != "false" {
+		t.Errorf("of the promoted server, which has no standby: %s", s)
+	}
+	if err := open(t, pg.URL()).CheckPromotion(); err != nil {
+		t.Errorf("where no promotion is trusted anyway: %v", err)
+	}
+}
+
+// What a commit waits for is fixed when its connection is made: whatever the server is set to later
+// on, nothing that it acknowledges can be lost.
+func TestAWritersCommitsStaySynchronous(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	d := open(t, pg.URL())
+	w, err := d.OpenWriter(t.Context(), owner("a"))
+	need(t, err)
+	defer func() { need(t, w.Close()) }()
+	execute(t, pg.Superuser(), `ALTER SYSTEM SET synchronous_commit = off`, `SELECT pg_reload_conf()`)
+	conn, err := pgx.Connect(t.Context(), pg.URL())
+	need(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	show := func(on server.Querier) (set string) {
+		t.Helper()
+		need(t, on.QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&set))
+		return set
+	}
+	deadline := time.Now().Add(backendtest.Patience)
+	for show(conn) != "off" {
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not take its new setting")
+		}
+	}
+	if set := show(w.(*log.Writer).Conn); set != "on" {
+		t.Errorf("a writer's commits are %s", set)
 	}
 }
 

@@ -70,10 +70,11 @@ const runs = `
 	FROM pushmesh.writer AS w JOIN pg_stat_activity AS a ON ` + server.SameBackend + ` JOIN pg_roles AS r ON r.oid = a.usesysid
 	GROUP BY w.store_id, w.incarnation`
 
-// Look asks for everything in one round trip.
+// Look asks for everything in one round trip, and whether the server is set as it was at the start.
 func (w *Watch) Look(ctx context.Context) (v backend.View, err error) {
 	err = w.use(ctx, func(ctx context.Context) error {
 		var b pgx.Batch
+		set := w.log.server.Settings(&b)
 		b.Queue(`SELECT shard, store_id, incarnation, address FROM pushmesh.owner ORDER BY shard`).Query(func(rows pgx.Rows) error {
 			v.Owners, err = pgx.CollectRows(rows, scanOwnership)
 			return err
@@ -95,7 +96,11 @@ func (w *Watch) Look(ctx context.Context) (v backend.View, err error) {
 			})
 			return err
 		})
-		return w.Conn.SendBatch(ctx, &b).Close()
+		if err := w.Conn.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		w.log.server.WatchSettings(ctx, set, w.Conn)
+		return nil
 	})
 	return v, err
 }

@@ -48,7 +48,7 @@ type Config struct {
 	// AllowNoFsync lets a server run with fsync or full_page_writes off, which may lose what was
 	// acknowledged.
 	AllowNoFsync bool
-	// TrustPromotion accepts a promoted standby without an operator: it was synchronous.
+	// TrustPromotion accepts a promoted standby without an operator where commits waited for one.
 	TrustPromotion bool
 	// Patience [2 s] is how long the server may take to connect, and how long for a statement: one
 	// that hangs is noticed within it.
@@ -79,6 +79,10 @@ type Server struct {
 	committed atomic.Int64
 	// why nothing can be written (a full disk, a read-only server); nil: it can
 	full atomic.Pointer[error]
+	// why what is committed could be lost, by WatchSettings; nil: it can't
+	unsound atomic.Pointer[error]
+	// asynchronous: commits wait for no standby
+	asynchronous atomic.Bool
 
 	mu      sync.Mutex
 	open    map[*Conn]io.Closer // by whom each is used
@@ -218,6 +222,9 @@ func (s *Server) Away() error {
 	if full := s.full.Load(); full != nil {
 		return fmt.Errorf("%w: %w", code.Retry(wirev1.Code_CODE_UNAVAILABLE, RetryAfter, "postgres can't be written to"), *full)
 	}
+	if unsound := s.unsound.Load(); unsound != nil {
+		return code.Retry(wirev1.Code_CODE_UNAVAILABLE, RetryAfter, (*unsound).Error())
+	}
 	if time.Since(time.UnixMicro(s.committed.Load())) < recently {
 		// what fails is the pool's, like statements that wait for a lock: commits get through
 		return nil
@@ -229,6 +236,9 @@ func (s *Server) Away() error {
 func (s *Server) Check() error {
 	if full := s.full.Load(); full != nil {
 		return fmt.Errorf("can't be written to: %w", *full)
+	}
+	if unsound := s.unsound.Load(); unsound != nil {
+		return *unsound
 	}
 	return s.Gate.Check()
 }
