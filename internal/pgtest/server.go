@@ -37,3 +37,18 @@ func New(t testing.TB, settings ...string) *pgserver.Server {
 	})
 	return s
 }
+
+// NewStandby starts a standby of a server under a name; it ends with the test.
+func NewStandby(t testing.TB, of *pgserver.Server, name string) *pgserver.Server {
+	t.Helper()
+	s, err := pgserver.StartStandby(of, tempDir(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}

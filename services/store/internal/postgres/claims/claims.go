@@ -208,6 +208,9 @@ func (r *writer) use(ctx context.Context, f func() error) error {
 		return claimsLost(err)
 	}
 	err := f()
+	if err == nil {
+		err = server.Replicated(r.conn.PgConn())
+	}
 	switch {
 	case err == nil, errors.Is(err, backend.ErrShardTaken):
 		return err

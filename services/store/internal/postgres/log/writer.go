@@ -182,11 +182,16 @@ func (w *Writer) use(ctx context.Context, timeout time.Duration, f func(ctx cont
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := f(ctx)
+	lost := err != nil && w.broken(err)
 	if err == nil {
 		w.used = time.Now()
-		return nil
+		err = server.Replicated(w.Conn.PgConn())
+		lost = err != nil // what it took may be gone with this server
 	}
-	if w.broken(err) {
+	switch {
+	case err == nil:
+		return nil
+	case lost:
 		w.markLost()
 		return fmt.Errorf("%w: postgres: %w", backend.ErrLost, err)
 	}

@@ -44,6 +44,9 @@ func (c *Conn) Pipelined(ctx context.Context, patience time.Duration, write func
 	if closeErr := p.Close(); err == nil {
 		err = closeErr
 	}
+	if err == nil {
+		err = Replicated(c.PgConn())
+	}
 	return err
 }
 

@@ -63,7 +63,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		refresh(c, cfg.URL)
 		return nil
 	}
-	pool.ConnConfig.ConnectTimeout = cfg.Patience
+	pool.ConnConfig.ConnectTimeout, pool.ConnConfig.OnNotice = cfg.Patience, noteStandby
 	params := pool.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
 		params["application_name"] = "pushmesh-store"

@@ -82,7 +82,10 @@ func (s *Server) onConn(ctx context.Context, patience time.Duration, f func(ctx 
 	defer conn.Release()
 	run, cancelRun := context.WithTimeout(ctx, s.Config.Patience)
 	defer cancelRun()
-	return f(run, conn)
+	if err := f(run, conn); err != nil {
+		return err
+	}
+	return Replicated(conn.Conn().PgConn())
 }
 
 // Tx runs f in a transaction of the pool, again where the server gave it up in favour of another: f
