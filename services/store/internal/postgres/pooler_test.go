@@ -22,7 +22,8 @@ import (
 
 // ignoring has PgBouncer take what a session is set to at its start, and forget it: what operators
 // do where it refuses connections for such.
-const ignoring = "ignore_startup_parameters=enable_seqscan,jit,plan_cache_mode,lock_timeout,idle_in_transaction_session_timeout,client_connection_check_interval," +
+const ignoring = "ignore_startup_parameters=enable_seqscan,jit,plan_cache_mode,statement_timeout,lock_timeout,idle_session_timeout," +
+	"idle_in_transaction_session_timeout,client_connection_check_interval," +
 	"tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout"
 
 // Behind a pooler in transaction mode a lock is whose statement comes next: two stores could append

@@ -77,6 +77,13 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// plan, or compile it. Planning over all slices each time costs more than reading.
 	params["enable_seqscan"], params["jit"], params["plan_cache_mode"] = "off", "off", "force_generic_plan"
 	params["idle_in_transaction_session_timeout"] = "10000"
+	// What an administrator sets for people and applications, by role or database, is not meant for
+	// a store, which bounds what it does itself. The URL is the operator's own word.
+	for _, timeout := range []string{"statement_timeout", "lock_timeout", "idle_session_timeout"} {
+		if params[timeout] == "" {
+			params[timeout] = "0"
+		}
+	}
 	// What a caller gave up ends on the server too, though the server may be busy with it.
 	params["client_connection_check_interval"] = "2000"
 	if cfg.Dial != nil {
