@@ -78,6 +78,8 @@ func New(r *suite.Run) *suite.Suite {
 				{Name: "single", Run: b.single},
 				{Name: "deliver", Run: b.deliver},
 				{Name: "sessions", Run: b.sessionLoad},
+				{Name: "attach", Run: b.attach},
+				{Name: "attach", Run: b.attachLoad},
 				{Name: "outbox", Run: b.outbox},
 				{Name: "scheduled", Run: b.scheduled},
 				{Name: "replay", Run: b.replay},
