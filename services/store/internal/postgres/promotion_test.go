@@ -129,6 +129,29 @@ func TestThePromotionOfAnAsynchronousStandbyIsNotTrusted(t *testing.T) {
 	}
 }
 
+// Where a standby fell behind and commits stopped to wait for it, it was not told either: a store
+// that saw it does not trust its promotion.
+func TestAStoreRemembersThatNoStandbyWasWaitedFor(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	d := openWith(t, Config{URL: pg.URL(), TrustPromotion: true, Patience: backendtest.Patience})
+	w, err := d.OpenWatch(t.Context(), owner("a"))
+	need(t, err)
+	_, err = w.Look(t.Context())
+	need(t, err)
+	synchronous(t, pg, true) // so it is on the standby
+	need(t, pg.Promote())
+	_ = w.Close()
+	for range 2 {
+		err := openingLast(t, func() error { return takesShard(t, d) })
+		if !errors.Is(err, server.ErrRewound) || !strings.Contains(err.Error(), "waited for no standby") {
+			t.Errorf("after the promotion: %v", err)
+		}
+	}
+	need(t, d.SameEpoch(t.Context()))
+	need(t, takesShard(t, d))
+}
+
 // What a commit waits for is fixed when its connection is made: whatever the server is set to later
 // on, nothing that it acknowledges can be lost.
 func TestAWritersCommitsStaySynchronous(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,7 @@ func (s *state) LoadCovered(x backend.Run) { s.covered = append(s.covered, x) }
 
 // LoadTopic keeps the latest of what it is told of one topic.
 func (s *state) LoadTopic(x backend.Topic) {
+	x.Topic = strings.Clone(x.Topic)
 	have := s.topics[x.Topic]
 	switch {
 	case have.Epoch > x.Epoch:

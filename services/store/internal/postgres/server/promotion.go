@@ -24,15 +24,20 @@ func (s *Server) familiar(ctx context.Context, conn *pgx.Conn) (name string, err
 	err = conn.QueryRow(ctx, `SELECT t.system, t.timeline, t.system = s.system AND t.timeline = s.timeline, t.system = s.system AND t.timeline > s.timeline,
 		s.synchronous, `+synchronous+` FROM pushmesh.server AS s, pushmesh.this_server() AS t`).Scan(&system, &timeline, &known, &promoted, &was, &is)
 	name = fmt.Sprintf("%d/%d", system, timeline)
-	s.asynchronous.Store(!is)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("postgres: which server: %w", err)
+	}
+	// What this store saw itself may be newer than what the standby was told.
+	waited := was != nil && *was && !s.asynchronous.Load()
+	if known {
+		s.asynchronous.Store(!is)
+	}
+	switch {
 	case known && was != nil && *was == is:
 		return name, nil
 	case known:
 		return name, s.NoteSynchronous(ctx, conn)
-	case promoted && s.Config.TrustPromotion && was != nil && *was:
+	case promoted && s.Config.TrustPromotion && waited:
 		s.Config.Log.Warn("a promoted standby is trusted to have everything", "timeline", timeline)
 		return name, accept(ctx, conn)
 	case promoted && s.Config.TrustPromotion && was != nil:

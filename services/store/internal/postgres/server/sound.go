@@ -87,16 +87,16 @@ func (s *Server) durable(set durability) error {
 func (s *Server) Settings(b *pgx.Batch) (found *Settings) {
 	found = &Settings{}
 	b.Queue(`SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'), ` + synchronous + `,
-		s.synchronous IS DISTINCT FROM (` + synchronous + `) FROM pushmesh.server AS s`).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&found.set.commit, &found.set.fsync, &found.set.pages, &found.synchronous, &found.changed)
+		s.synchronous IS DISTINCT FROM (` + synchronous + `), t.system = s.system AND t.timeline = s.timeline FROM pushmesh.server AS s, pushmesh.this_server() AS t`).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&found.set.commit, &found.set.fsync, &found.set.pages, &found.synchronous, &found.changed, &found.known)
 	})
 	return found
 }
 
 // Settings of a server that may change while stores run.
 type Settings struct {
-	set                  durability
-	synchronous, changed bool
+	set                         durability
+	synchronous, changed, known bool
 }
 
 // WatchSettings stops appends while what they commit could be lost, and keeps whether commits wait
@@ -111,6 +111,9 @@ func (s *Server) WatchSettings(ctx context.Context, found *Settings, on Querier)
 	case err == nil && before != nil:
 		s.unsound.Store(nil)
 		s.Config.Log.Info("appends go on: the server keeps what is acknowledged")
+	}
+	if !found.known { // what it was on the server before is still to be judged
+		return
 	}
 	s.asynchronous.Store(!found.synchronous)
 	if !found.changed {
