@@ -3919,10 +3919,10 @@ type InspectedDatabase struct {
 	Accepted *pushmeshv1.DatabaseServer `protobuf:"bytes,11,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// The store's role sees what connections of other roles do (pg_monitor, or pg_read_all_stats).
 	SeesOthers bool `protobuf:"varint,12,opt,name=sees_others,json=seesOthers,proto3" json:"sees_others,omitempty"`
-	// Tables and partitions of the schema, and the most of them that one statement of a store locks.
-	Tables         uint32 `protobuf:"varint,13,opt,name=tables,proto3" json:"tables,omitempty"`
-	MostPartitions uint32 `protobuf:"varint,14,opt,name=most_partitions,json=mostPartitions,proto3" json:"most_partitions,omitempty"`
-	// Why promotions can't be trusted although the store was started with --trust-promotion.
+	// Tables of the schema with their partitions, all of which a dump locks, and the locks that this store's connections may hold at a time beside those of shards.
+	Tables     uint32 `protobuf:"varint,13,opt,name=tables,proto3" json:"tables,omitempty"`
+	StoreLocks uint32 `protobuf:"varint,14,opt,name=store_locks,json=storeLocks,proto3" json:"store_locks,omitempty"`
+	// Why a promotion would not be trusted although the store was started with --trust-promotion.
 	Distrust      string `protobuf:"bytes,15,opt,name=distrust,proto3" json:"distrust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4049,9 +4049,9 @@ func (x *InspectedDatabase) GetTables() uint32 {
 	return 0
 }
 
-func (x *InspectedDatabase) GetMostPartitions() uint32 {
+func (x *InspectedDatabase) GetStoreLocks() uint32 {
 	if x != nil {
-		return x.MostPartitions
+		return x.StoreLocks
 	}
 	return 0
 }
@@ -4969,7 +4969,7 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x10\n" +
 	"\x0eInspectRequest\"X\n" +
 	"\x0fInspectResponse\x12E\n" +
-	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\x9f\x06\n" +
+	"\tdatabases\x18\x01 \x03(\v2'.pushmesh.internal.v1.InspectedDatabaseR\tdatabases\"\x97\x06\n" +
 	"\x11InspectedDatabase\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12Q\n" +
@@ -4985,8 +4985,9 @@ const file_pushmesh_internal_v1_store_proto_rawDesc = "" +
 	"\baccepted\x18\v \x01(\v2\x1b.pushmesh.v1.DatabaseServerR\baccepted\x12\x1f\n" +
 	"\vsees_others\x18\f \x01(\bR\n" +
 	"seesOthers\x12\x16\n" +
-	"\x06tables\x18\r \x01(\rR\x06tables\x12'\n" +
-	"\x0fmost_partitions\x18\x0e \x01(\rR\x0emostPartitions\x12\x1a\n" +
+	"\x06tables\x18\r \x01(\rR\x06tables\x12\x1f\n" +
+	"\vstore_locks\x18\x0e \x01(\rR\n" +
+	"storeLocks\x12\x1a\n" +
 	"\bdistrust\x18\x0f \x01(\tR\bdistrust\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -179,8 +179,10 @@ func good() *meshv1.InspectedDatabase {
 		Name: "home", Kind: "postgres", Connections: 30, StoreConnections: 22, Pooler: meshv1.InspectedDatabase_POOLER_NONE,
 		Settings: map[string]string{
 			"server_version": "17.2", "synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "max_connections": "100",
-			"superuser_reserved_connections": "3", "min_wal_size": "1GB", "wal_recycle": "on", "autovacuum": "on",
+			"superuser_reserved_connections": "3", "min_wal_size": "1GB", "wal_recycle": "on", "autovacuum": "on", "max_locks_per_transaction": "64",
+			"max_prepared_transactions": "0", "max_worker_processes": "8", "max_wal_senders": "10", "autovacuum_max_workers": "3",
 		},
+		Server: &pushmeshv1.DatabaseServer{System: 7, Timeline: 1}, Accepted: &pushmeshv1.DatabaseServer{System: 7, Timeline: 1}, SeesOthers: true, Tables: 100, StoreLocks: 1000,
 	}
 }
 
@@ -195,6 +197,11 @@ func TestFaultsOfPostgres(t *testing.T) {
 	}{
 		"nothing":             {func(*meshv1.InspectedDatabase) {}, OK, []string{"database home", "17.2", "30 connections"}},
 		"sqlite":              {func(db *meshv1.InspectedDatabase) { db.Kind = "sqlite" }, OK, []string{"sqlite"}},
+		"promoted":            {func(db *meshv1.InspectedDatabase) { db.Server.Timeline = 2 }, Fail, []string{"system 7, timeline 2", "accept-server --same-epoch"}},
+		"restored":            {func(db *meshv1.InspectedDatabase) { db.Server.System = 8 }, Fail, []string{"system 8, timeline 1", "--new-epoch"}},
+		"untrusted promotion": {func(db *meshv1.InspectedDatabase) { db.Distrust = "synchronous_standby_names is empty" }, Warn, []string{"names is empty", "--trust-promotion"}},
+		"ordinary role":       {func(db *meshv1.InspectedDatabase) { db.SeesOthers = false }, OK, []string{"GRANT pg_monitor"}},
+		"locks":               {set("max_locks_per_transaction", "10"), Warn, []string{"room for 1230 locks", "need 3124", "26 or more"}},
 		"remote_apply":        {set("synchronous_commit", "remote_apply"), OK, nil},
 		"synchronous_commit":  {set("synchronous_commit", "off"), Fail, []string{"synchronous_commit is off", "set it to on"}},
 		"fsync":               {set("fsync", "off"), Fail, []string{"fsync is off"}},

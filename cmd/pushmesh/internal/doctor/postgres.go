@@ -27,10 +27,11 @@ const (
 // checkPostgres judges what stores found. Stores share databases: what is a server's is said once,
 // connections are added up.
 func checkPostgres(r *Report, told []inspected) {
-	wanted := map[string]uint32{}
+	wanted, locks := map[string]uint32{}, map[string]uint32{}
 	for _, i := range told {
 		for _, db := range i.databases {
 			wanted[db.GetName()] += db.GetStoreConnections()
+			locks[db.GetName()] += db.GetStoreLocks()
 		}
 	}
 	judged := map[string]bool{}
@@ -45,7 +46,7 @@ func checkPostgres(r *Report, told []inspected) {
 				r.add(Fail, "postgres", i.store+" "+subject, db.GetProblem(), "is the server up, and is --db (or --shard-db) of this store right?")
 			case !judged[db.GetName()]:
 				judged[db.GetName()] = true
-				judge(r, subject, db, wanted[db.GetName()])
+				judge(r, subject, db, wanted[db.GetName()], locks[db.GetName()])
 			}
 			if db.GetPooler() == meshv1.InspectedDatabase_POOLER_TRANSACTION {
 				r.add(Fail, "postgres", i.store+" "+subject, "a pooler in transaction mode is between",
@@ -55,7 +56,7 @@ func checkPostgres(r *Report, told []inspected) {
 	}
 }
 
-func judge(r *Report, subject string, db *meshv1.InspectedDatabase, wanted uint32) {
+func judge(r *Report, subject string, db *meshv1.InspectedDatabase, wanted, locks uint32) {
 	if db.GetKind() != "postgres" {
 		r.ok("postgres", subject, "%s: there is nothing to set", db.GetKind())
 		return
@@ -79,7 +80,9 @@ func judge(r *Report, subject string, db *meshv1.InspectedDatabase, wanted uint3
 	if db.GetPooler() == meshv1.InspectedDatabase_POOLER_SESSION {
 		bad(Warn, "a pooler is between store and server", "it must be in session mode, and its limit of connections above what stores want; directly is better")
 	}
+	accepted(bad, db)
 	connections(bad, db, wanted)
+	lockTable(bad, db, locks)
 	if s := db.GetOldestTransactionS(); s > longTransaction {
 		bad(Warn, fmt.Sprintf("a transaction has been open for %d minutes", s/60),
 			"find it in pg_stat_activity (ORDER BY xact_start): while it lasts, dead rows are not cleaned up. Set idle_in_transaction_session_timeout for people's and reports' roles")
@@ -94,7 +97,50 @@ func judge(r *Report, subject string, db *meshv1.InspectedDatabase, wanted uint3
 		bad(Warn, "autovacuum is off", "set it to on")
 	}
 	if len(r.Findings) == before {
-		r.ok("postgres", subject, "version %s, settings as they should be, %d connections", set["server_version"], db.GetConnections())
+		found := fmt.Sprintf("version %s, settings as they should be, %d connections", set["server_version"], db.GetConnections())
+		if !db.GetSeesOthers() {
+			found += "; transactions of other roles are not seen (GRANT pg_monitor to the stores' role)"
+		}
+		r.ok("postgres", subject, "%s", found)
+	}
+}
+
+// accepted judges whether the log may be written on the server, and would be on a promoted one.
+func accepted(bad func(level Level, found, advice string), db *meshv1.InspectedDatabase) {
+	is, was := db.GetServer(), db.GetAccepted()
+	if is.GetSystem() != was.GetSystem() || is.GetTimeline() != was.GetTimeline() {
+		bad(Fail, fmt.Sprintf("it was restored or promoted: it is system %d, timeline %d, and the log was written on system %d, timeline %d: nothing is appended",
+			is.GetSystem(), is.GetTimeline(), was.GetSystem(), was.GetTimeline()),
+			"pushmesh store accept-server --same-epoch where nothing that was acknowledged is missing, else --new-epoch; with --database where there are several")
+	}
+	if why := db.GetDistrust(); why != "" {
+		bad(Warn, why, "set synchronous_standby_names, or start stores without --trust-promotion")
+	}
+}
+
+// shards each have a lock while a store owns them.
+const shards = 1024
+
+// lockTable compares the locks that the server has room for with those that may be held at a time.
+// The room is a share for each process that may be there (ProcArray and lock.c of PostgreSQL:
+// max_locks_per_transaction for each backend and prepared transaction).
+func lockTable(bad func(level Level, found, advice string), db *meshv1.InspectedDatabase, wanted uint32) {
+	each, processes := 0, 2 // the autovacuum launcher, and one for slots
+	for name, n := range map[string]*int{
+		"max_locks_per_transaction": &each, "max_connections": &processes, "max_prepared_transactions": &processes, "max_worker_processes": &processes,
+		"max_wal_senders": &processes, "autovacuum_max_workers": &processes,
+	} {
+		v, err := strconv.Atoi(db.GetSettings()[name])
+		if err != nil {
+			return // a store of an older version, which does not tell
+		}
+		*n += v
+	}
+	need := int(wanted) + int(db.GetTables()) + shards
+	if room := each * processes; room < need {
+		bad(Warn, fmt.Sprintf("max_locks_per_transaction is %d: there is room for %d locks, and %d shards, the statements of stores (%d) and a dump of %d tables may need %d",
+			each, room, shards, wanted, db.GetTables(), need),
+			fmt.Sprintf("set max_locks_per_transaction to %d or more, and restart the server: without room statements fail (out of shared memory)", (need+processes-1)/processes))
 	}
 }
 

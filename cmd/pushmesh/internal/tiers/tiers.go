@@ -48,7 +48,9 @@ func Model(tier string) (*kong.Application, error) {
 }
 
 // Command reports whether args begin a command about a tier, not one that runs a node of it.
-func Command(args []string) bool { return len(args) > 1 && args[0] == "store" && args[1] == "accept-server" }
+func Command(args []string) bool {
+	return len(args) > 1 && args[0] == "store" && args[1] == "accept-server"
+}
 
 // Main runs a node until it is told to stop, and returns the exit code of the process.
 type Main func(ctx context.Context, args []string) int

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
+	"github.com/pushmesh/pushmesh/proto/gen/pushmeshv1"
 	"github.com/pushmesh/pushmesh/services/store/internal/dbgate"
 )
 
@@ -17,7 +18,7 @@ const Home = "home"
 var inspected = []string{
 	"server_version", "synchronous_commit", "fsync", "full_page_writes", "wal_level", "max_connections", "superuser_reserved_connections",
 	"min_wal_size", "max_wal_size", "wal_recycle", "autovacuum", "track_commit_timestamp", "synchronous_standby_names", "shared_buffers",
-	"max_locks_per_transaction", "statement_timeout",
+	"max_locks_per_transaction", "max_prepared_transactions", "max_worker_processes", "max_wal_senders", "autovacuum_max_workers", "statement_timeout",
 }
 
 // Inspect asks the server what it is set to.
@@ -62,6 +63,52 @@ func (s *Server) inspect(ctx context.Context, conn *pgxpool.Conn, found *meshv1.
 		return err
 	}
 	found.Connections, found.OldestTransactionS = uint32(connections), uint64(max(oldest, 0))
+	if err := conn.QueryRow(ctx, `SELECT pg_has_role('pg_read_all_stats', 'USAGE')`).Scan(&found.SeesOthers); err != nil {
+		return err
+	}
+	if err := s.CheckPromotion(); err != nil {
+		found.Distrust = err.Error()
+	}
+	if err := inspectServer(ctx, conn, found); err != nil {
+		return err
+	}
+	if err := s.inspectLocks(ctx, conn, found); err != nil {
+		return err
+	}
 	found.Pooler, err = s.pooler(ctx, conn.Conn().PgConn())
 	return err
+}
+
+// inspectServer says which server answers, and which one the log is written on.
+func inspectServer(ctx context.Context, conn *pgxpool.Conn, found *meshv1.InspectedDatabase) error {
+	var is, was int64
+	found.Server, found.Accepted = &pushmeshv1.DatabaseServer{}, &pushmeshv1.DatabaseServer{}
+	err := conn.QueryRow(ctx, `SELECT t.system, t.timeline, s.system, s.timeline FROM pushmesh.server AS s, pushmesh.this_server() AS t`).
+		Scan(&is, &found.Server.Timeline, &was, &found.Accepted.Timeline)
+	found.Server.System, found.Accepted.System = uint64(is), uint64(was)
+	return err
+}
+
+// Locks of statements: those that read the log lock all of its partitions with their indexes, others
+// no more than a backend has room for beside the table that all share.
+const (
+	folding    = 2 // connections that fold beside those that read the log
+	otherLocks = 16
+)
+
+// largestTree is the most relations that one statement locks: a table with its partitions, and the
+// indexes of all, which the planner looks at.
+const largestTree = `SELECT coalesce(max(n), 0) FROM (
+	SELECT count(DISTINCT t.relid) + count(i.indexrelid) AS n FROM pg_class AS c CROSS JOIN pg_partition_tree(c.oid) AS t LEFT JOIN pg_index AS i ON i.indrelid = t.relid
+	WHERE c.relnamespace = 'pushmesh'::regnamespace AND c.relkind = 'p' AND NOT c.relispartition GROUP BY c.oid) AS trees`
+
+// inspectLocks counts what stores and dumps lock at a time.
+func (s *Server) inspectLocks(ctx context.Context, conn *pgxpool.Conn, found *meshv1.InspectedDatabase) error {
+	var largest uint32
+	if err := conn.QueryRow(ctx, largestTree).Scan(&largest); err != nil {
+		return err
+	}
+	pool := s.Config.Pool
+	found.StoreLocks = uint32(pool.Reads+s.writing()+folding)*largest + uint32(pool.Max-pool.Reads)*otherLocks
+	return conn.QueryRow(ctx, `SELECT count(*) FROM pg_class WHERE relnamespace = 'pushmesh'::regnamespace AND relkind IN ('r', 'p')`).Scan(&found.Tables)
 }
