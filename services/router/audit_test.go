@@ -178,6 +178,10 @@ func TestWhatRecordsSay(t *testing.T) {
 			_, err := nodes.Rebalance(ctx, &pushmeshv1.RebalanceRequest{Edge: "a", Share: 0.5})
 			return err
 		}, "", `{"connections":0,"share":0.5,"within":"30s"}`},
+		{"MeshService/AcceptServer", func() error {
+			_, err := nodes.AcceptServer(ctx, &pushmeshv1.AcceptServerRequest{Epoch: pushmeshv1.AcceptServerRequest_EPOCH_NEW, Database: "b"})
+			return err
+		}, `"timeline":1`, `"shards":1024`},
 	}
 	data, err := os.ReadFile("../../docs/api.md")
 	if err != nil {

@@ -52,3 +52,10 @@ func (s *fakeStore) DeleteTeam(_ context.Context, req *meshv1.StoreServiceDelete
 func (s *fakeStore) ChangeMembers(_ context.Context, req *meshv1.StoreServiceChangeMembersRequest) (*meshv1.StoreServiceChangeMembersResponse, error) {
 	return &meshv1.StoreServiceChangeMembersResponse{Changed: uint32(len(req.GetUsers()))}, nil
 }
+
+func (s *fakeStore) AcceptServer(_ context.Context, req *meshv1.StoreServiceAcceptServerRequest) (*meshv1.StoreServiceAcceptServerResponse, error) {
+	return &meshv1.StoreServiceAcceptServerResponse{Response: &pushmeshv1.AcceptServerResponse{
+		Database: req.GetRequest().GetDatabase(), StoreId: "s1", Before: &pushmeshv1.DatabaseServer{System: 7, Timeline: 1},
+		After: &pushmeshv1.DatabaseServer{System: 7, Timeline: 2}, Epoch: 9, Shards: 1024,
+	}}, nil
+}

@@ -16,6 +16,9 @@ func TestShellsAndManual(t *testing.T) {
 		"edge --mesh-ce":                  "--mesh-cert\tPEM file",
 		"apply --prune ":                  "namespaces\t",
 		"apply -f ":                       ":files\t",
+		"store acc":                       "accept-server\t",
+		"store --db-m":                    "--db-max-conns\t",
+		"store accept-server --new":       "--new-epoch\t",
 		"namespace put x --overflow = di": "disconnect\t",
 	} {
 		if out := must(t, "", append([]string{"complete-words", "--"}, strings.Split(line, " ")...)...); !strings.Contains(out, want) {
@@ -30,7 +33,7 @@ func TestShellsAndManual(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(t, "", "manual", dir)
-	for name, want := range map[string]string{"pushmesh": "pushmesh\\-apply", "pushmesh-apply": "\\-\\-dry\\-run", "pushmesh-edge": "\\-\\-issuers", "pushmesh-session": "pushmesh session set\\-profile"} {
+	for name, want := range map[string]string{"pushmesh": "pushmesh\\-apply", "pushmesh-apply": "\\-\\-dry\\-run", "pushmesh-edge": "\\-\\-issuers", "pushmesh-session": "pushmesh session set\\-profile", "pushmesh-store": "\\-\\-trust\\-promotion", "pushmesh-store-accept-server": "\\-\\-same\\-epoch"} {
 		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
 		if err != nil || !strings.Contains(string(page), want) {
 			t.Errorf("%s lacks %q: %v", name, want, err)

@@ -140,6 +140,7 @@ func callers() [][]string {
 		{"model", "list"},
 		{"rank", "--weights", "1=1"},
 		{"rebalance", "e", "--share", "0.1"},
+		{"store", "accept-server", "--same-epoch"},
 		{"session", "list", "--user", "u"},
 		{"top", "--once"},
 		{"auth", "revocations"},
