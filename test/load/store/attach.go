@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pushmesh/pushmesh/internal/code"
 	"github.com/pushmesh/pushmesh/proto/gen/meshv1"
 	"github.com/pushmesh/pushmesh/test/load/suite"
 	"github.com/pushmesh/pushmesh/test/load/table"
@@ -18,15 +19,15 @@ import (
 )
 
 const (
-	// attachCallers call at a time, over attachConns connections, as some edges do.
-	attachCallers = 400
-	attachConns   = 4
-	// attachSpan is how long sessions attach, and as long again new ones.
-	attachSpan = 15 * time.Second
+	attachCallers = 400 // clients that edges attach at a time
+	attachEdges   = 4   // edges, with a connection each
+	attachPause   = 20 * time.Millisecond
+	attachSpan    = 15 * time.Second // at most, for each of the two loads
 )
 
-// attach has 100,000 sessions reconnect at another edge, and then new ones come.
-func (b *bench) attach(ctx context.Context) (err error) {
+// attachLoad has 100,000 sessions reconnect, each with a filter and a cursor, and then new ones
+// attach.
+func (b *bench) attachLoad(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	m := try.Get(b.mesh(ctx, 0))
 	defer func() { err = errors.Join(err, m.end()) }()
@@ -39,93 +40,92 @@ func (b *bench) attach(ctx context.Context) (err error) {
 			SELECT user_id, name, 'room/' || connection_id % 16, 1, 1, 1, 1, '{}', '{}', '{}' FROM pushmesh.session`,
 		`VACUUM ANALYZE pushmesh.session, pushmesh.session_filter, pushmesh.cursor`,
 	} {
-		_, err := conn.Exec(ctx, sql)
-		try.Do(err)
+		try.Get(conn.Exec(ctx, sql))
 	}
+	known := func() string { return fmt.Sprint("user-", rand.IntN(sessions)) } // #nosec G404 -- a load
+	rate, said, err := b.attachFor(ctx, m, conn, &attaches{user: known, resumed: true})
+	try.Do(err)
+	b.Add(table.AtLeast("sessions that reconnect, 100,000 known", rate, "/s", 10_000, said))
+	var n atomic.Int64
+	rate, said, err = b.attachFor(ctx, m, conn, &attaches{user: func() string { return fmt.Sprint("new-", n.Add(1)) }})
+	try.Do(err)
+	b.Add(table.Figure("new sessions that attach", rate, "/s", said))
+	return nil
+}
+
+// attachFor is how many attached in a second, and what each cost.
+func (b *bench) attachFor(ctx context.Context, m *mesh, conn *pgx.Conn, a *attaches) (rate float64, said string, err error) {
+	defer try.Catch(&err)
 	try.Do(b.DB.Checkpoint(ctx))
-	span := min(b.Span, attachSpan)
-	for _, c := range []struct {
-		what    string
-		user    string
-		resumed bool
-		most    int64 // different ones
-	}{{"100,000 sessions reconnect", "user", true, sessions}, {"new sessions come", "new", false, 1 << 40}} {
-		before := try.Get(transactions(ctx, conn))
-		took, spent, err := attachFor(ctx, m.Store.Addr, span, c.user, c.resumed, c.most)
-		try.Do(err)
-		after := try.Get(transactions(ctx, conn))
-		n := float64(len(took))
-		rate := n / spent.Seconds()
-		reference := fmt.Sprintf("%d callers for %s: p50 %s, p99 %s, slowest %s; %.2f transactions for each",
-			attachCallers, span, ms(took, .5), ms(took, .99), ms(took, 1), float64(after-before)/n)
-		if c.resumed {
-			b.Add(table.AtLeast(c.what, rate, "/s", 10_000, reference))
-		} else {
-			b.Add(table.Figure(c.what, rate, "/s", reference))
-		}
-	}
-	return nil
-}
-
-// transactions that the database has committed so far, as its statistics have it.
-func transactions(ctx context.Context, conn *pgx.Conn) (n int64, err error) {
-	if _, err = conn.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
-		return 0, err
-	}
-	err = conn.QueryRow(ctx, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
-	return n, err
-}
-
-// attachFor attaches sessions of users one after the other, and after most from the first on, from
-// many callers at a time. took are sorted.
-func attachFor(ctx context.Context, store string, span time.Duration, user string, resumed bool, most int64) (took []time.Duration, spent time.Duration, err error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	began := time.Now()
-	until := began.Add(span)
-	var next atomic.Int64
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for range attachConns {
-		conn, err := suite.Dial(store)
-		if err != nil {
-			return nil, 0, err
-		}
-		defer func() { _ = conn.Close() }()
-		api := meshv1.NewStoreServiceClient(conn)
-		for range attachCallers / attachConns {
-			all.Go(func() {
-				var mine []time.Duration
-				for ctx.Err() == nil && time.Now().Before(until) {
-					asked := time.Now()
-					if err := attachOne(ctx, api, user, resumed, next.Add(1), most); err != nil {
-						stop(err)
-						return
-					}
-					mine = append(mine, time.Since(asked))
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				took = append(took, mine...)
-			})
-		}
-	}
-	all.Wait()
+	before := try.Get(spentBy(ctx, conn))
+	u := try.Get(b.UsingMesh(m.Mesh))
+	began, span := time.Now(), min(b.Span/2, attachSpan)
+	took := try.Get(a.run(ctx, m.Store.Addr, span))
+	rate = float64(len(took)) / time.Since(began).Seconds()
+	used := try.Get(u.Each(int64(len(took))))
+	after := try.Get(spentBy(ctx, conn))
 	slices.Sort(took)
-	return took, time.Since(began), context.Cause(ctx)
+	each := func(n int64) float64 { return float64(n) / float64(len(took)) }
+	return rate, fmt.Sprintf("%d callers at %d edges for %s: p50 %s, p99 %s, slowest %s; refused and tried again %d times; for each %.2f transactions, %.0f B of write-ahead log; %s",
+		attachCallers, attachEdges, span, ms(took, .5), ms(took, .99), ms(took, 1), a.refused.Load(),
+		each(after.transactions-before.transactions), each(after.wal-before.wal), used), nil
 }
 
-func attachOne(ctx context.Context, api meshv1.StoreServiceClient, user string, resumed bool, n, most int64) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	resp, err := api.AttachSession(ctx, &meshv1.AttachSessionRequest{
-		User: fmt.Sprintf("%s-%d", user, n%most), Name: "phone", EdgeId: fmt.Sprintf("edge-%d", n/most%2), ConnectionId: uint64(n),
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("attach: %w", err)
-	case resp.GetResumed() != resumed || resumed && (len(resp.GetCursors()) != 1 || len(resp.GetFilters()) != 1):
-		return fmt.Errorf("attach: %v", resp)
+// spent is what a database has done so far.
+type spent struct{ transactions, wal int64 }
+
+// spentBy waits until the server's processes have told what they counted, which they do after a
+// second.
+func spentBy(ctx context.Context, conn *pgx.Conn) (s spent, err error) {
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return s, err
 	}
-	return nil
+	err = conn.QueryRow(ctx, `SELECT xact_commit, (pg_current_wal_insert_lsn() - '0/0')::bigint FROM pg_stat_database WHERE datname = current_database()`).
+		Scan(&s.transactions, &s.wal)
+	return s, err
+}
+
+// attaches is a load of AttachSession.
+type attaches struct {
+	user    func() string
+	resumed bool // each has to be
+	refused atomic.Int64
+}
+
+func (a *attaches) run(ctx context.Context, store string, span time.Duration) (took []time.Duration, err error) {
+	defer try.Catch(&err)
+	var edges [attachEdges]meshv1.StoreServiceClient
+	for i := range edges {
+		conn := try.Get(suite.Dial(store))
+		defer func() { _ = conn.Close() }()
+		edges[i] = meshv1.NewStoreServiceClient(conn)
+	}
+	return suite.Closed(ctx, attachCallers, span, func(ctx context.Context, i, n int) error {
+		edge := i % attachEdges
+		return a.one(ctx, edges[edge], &meshv1.AttachSessionRequest{
+			User: a.user(), Name: "phone", EdgeId: fmt.Sprint("edge-", edge), ConnectionId: uint64(n*attachCallers + i + 1),
+		})
+	})
+}
+
+// one attaches, and tries again where it is told to.
+func (a *attaches) one(ctx context.Context, edge meshv1.StoreServiceClient, req *meshv1.AttachSessionRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		resp, err := edge.AttachSession(ctx, req)
+		if err == nil {
+			if a.resumed && (!resp.GetResumed() || len(resp.GetCursors()) != 1 || len(resp.GetFilters()) != 1) {
+				return fmt.Errorf("attach of %s: %v", req.GetUser(), resp)
+			}
+			return nil
+		}
+		if !code.Retryable(code.Of(err)) {
+			return fmt.Errorf("attach: %w", err)
+		}
+		a.refused.Add(1)
+		if err := pause(ctx, attachPause); err != nil {
+			return fmt.Errorf("attach: %w", err)
+		}
+	}
 }

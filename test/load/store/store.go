@@ -78,7 +78,6 @@ func New(r *suite.Run) *suite.Suite {
 				{Name: "single", Run: b.single},
 				{Name: "deliver", Run: b.deliver},
 				{Name: "sessions", Run: b.sessionLoad},
-				{Name: "attach", Run: b.attach},
 				{Name: "attach", Run: b.attachLoad},
 				{Name: "outbox", Run: b.outbox},
 				{Name: "scheduled", Run: b.scheduled},
