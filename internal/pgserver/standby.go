@@ -17,8 +17,8 @@ import (
 )
 
 // StartStandby copies a server that runs into dir, by pg_basebackup, and starts the copy on a free
-// port: it follows the server under a name, and no commit waits for it until AwaitStandby names it. Settings are
-// name=value.
+// port: it follows the server under a name, and no commit waits for it until AwaitStandby names it.
+// Settings are name=value.
 func StartStandby(of *Server, dir, name string, settings ...string) (*Server, error) {
 	port, err := ports.Port()
 	if err != nil {

@@ -35,8 +35,8 @@ func (h *heard) is(want []string) bool {
 }
 
 // Who is subscribed to a topic that is forgotten while it is silent gets its next message, as the
-// first of a later epoch, which is told before; and hears of no message that is missing. So does who
-// waited on a topic that was empty meanwhile.
+// first of a later epoch, which is told before; and hears of no message that is missing. So does
+// who waited on a topic that was empty meanwhile.
 func TestAForgottenTopicGoesOn(t *testing.T) {
 	t.Parallel()
 	m := harness.Start(t, harness.Options{Change: func(s *inprocess.Settings) {

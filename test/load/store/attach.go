@@ -42,7 +42,8 @@ func (b *bench) attachLoad(ctx context.Context) (err error) {
 	} {
 		try.Get(conn.Exec(ctx, sql))
 	}
-	known := func() string { return fmt.Sprint("user-", rand.IntN(sessions)) } // #nosec G404 -- a load
+	// #nosec G404 -- a load
+	known := func() string { return fmt.Sprint("user-", rand.IntN(sessions)) }
 	rate, said, err := b.attachFor(ctx, m, conn, &attaches{user: known, resumed: true})
 	try.Do(err)
 	b.Add(table.AtLeast("sessions that reconnect, 100,000 known", rate, "/s", 10_000, said))

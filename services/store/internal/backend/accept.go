@@ -7,9 +7,9 @@ import "context"
 type Promotable interface {
 	// SameEpoch accepts the servers of all databases: nothing is missing on them.
 	SameEpoch(ctx context.Context) error
-	// AcceptServer accepts the server of one database, by its name ("": the only one). With an epoch
-	// above 0 the logs of its shards begin anew under it, as by NewEpoch. ErrConflict: there is
-	// nothing to accept, or a shard is owned, or the epoch is not after the present ones.
+	// AcceptServer accepts the server of one database, by its name ("": the only one). With an
+	// epoch above 0 the logs of its shards begin anew under it, as by NewEpoch. ErrConflict: there
+	// is nothing to accept, or a shard is owned, or the epoch is not after the present ones.
 	// ErrNotFound: no database has this name, or it has to be named.
 	AcceptServer(ctx context.Context, database string, epoch uint64) (Accepted, error)
 	// CheckPromotion says why a promotion would not be trusted although the store was told to; nil:

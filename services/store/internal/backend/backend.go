@@ -50,10 +50,10 @@ type Log interface {
 	// Oldest answers each question, in order: the first run of the topic whose At is not before
 	// NotBefore, of those that end at From or later.
 	Oldest(ctx context.Context, questions []OldestQuestion) ([]OldestAnswer, error)
-	// Silent looks at what is stored of topics of a shard, in order of their names behind one (""; from
-	// the first on), and tells those of which it changed last before a time, by the database's clock.
-	// It looks at SilentLook of them at most; next is where to go on, "" where there is nothing more.
-	// What checkpoints have of them that is not folded yet it does not see.
+	// Silent looks at what is stored of topics of a shard, in order of their names behind one ("";
+	// from the first on), and tells those of which it changed last before a time, by the database's
+	// clock. It looks at SilentLook of them at most; next is where to go on, "" where there is
+	// nothing more. What checkpoints have of them that is not folded yet it does not see.
 	Silent(ctx context.Context, shard int, after string, before uint64) (silent []SilentTopic, next string, err error)
 	// ForgetTopics is called before a store forgets its first topic: stores of versions that do not
 	// know of topics which begin anew are refused from then on.
@@ -143,8 +143,9 @@ const CoveredCommits = 8
 // Loader takes what Load tells. Slices are the loader's to keep.
 type Loader interface {
 	LoadShard(Shard)
-	// LoadTopic is told topics in any order, and some several times: of those of the
-	// latest epoch the greatest head and the greatest oldest hold. The name is the loader's only until it returns.
+	// LoadTopic is told topics in any order, and some several times: of those of the latest epoch
+	// the greatest head and the greatest oldest hold. The name is the loader's only until it
+	// returns.
 	LoadTopic(Topic)
 	LoadProducer(Producer)
 	// LoadCovered is told runs that the checkpoint covers, without Packed: a topic whose head is

@@ -18,8 +18,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// However the statement fails that forgets a topic: it is forgotten in the end, begins anew at 1 of a
-// later epoch, once, and the next store knows.
+// However the statement fails that forgets a topic: it is forgotten in the end, begins anew at 1 of
+// a later epoch, once, and the next store knows.
 func TestAForgettingThatFails(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

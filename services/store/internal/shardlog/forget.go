@@ -17,9 +17,10 @@ import (
 // topics that begin in it; it grows when a topic that has it is forgotten, so once in the TTL at
 // most.
 //
-// The forgetter finds such topics beside the lanes, in what is stored. A lane forgets those of which
-// it knows the same, by a checkpoint that has the shard's new epoch and the topics without messages
-// under it: of several states of a topic the one of the latest epoch holds, wherever they lie.
+// The forgetter finds such topics beside the lanes, in what is stored. A lane forgets those of
+// which it knows the same, by a checkpoint that has the shard's new epoch and the topics without
+// messages under it: of several states of a topic the one of the latest epoch holds, wherever they
+// lie.
 
 // ShortestTopicTTL is the least that Config.TopicTTL may be, but for 0.
 const ShortestTopicTTL = time.Hour
@@ -31,12 +32,13 @@ const (
 	forgetRound = time.Hour
 	// forgetTimeout bounds one question.
 	forgetTimeout = 30 * time.Second
-	// clockSlack is more than clocks of stores and databases differ where they agree; a sixth of the
-	// shortest TTL.
+	// clockSlack is more than clocks of stores and databases differ where they agree; a sixth of
+	// the shortest TTL.
 	clockSlack = 10 * time.Minute
 )
 
-// forgettable are topics of a shard that may be forgotten if they are still what was stored of them.
+// forgettable are topics of a shard that may be forgotten if they are still what was stored of
+// them.
 type forgettable struct {
 	shard  int
 	topics []backend.SilentTopic
@@ -181,8 +183,8 @@ func (s *state) knowsTopics(shard int) bool {
 	return sh != nil && sh.topics.Len() > 0
 }
 
-// unchanged returns the topics of an owned shard that are what was stored of them, with nothing that
-// waits to be stored, and keep no message.
+// unchanged returns the topics of an owned shard that are what was stored of them, with nothing
+// that waits to be stored, and keep no message.
 func (s *state) unchanged(shard int, all []backend.SilentTopic) (same []backend.SilentTopic) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -281,8 +283,8 @@ func (l *lane) forgetTopics() {
 	}
 }
 
-// forgetTopics has topics of an owned shard be forgotten. Those that begin from now on have the epoch
-// born.
+// forgetTopics has topics of an owned shard be forgotten. Those that begin from now on have the
+// epoch born.
 func (s *state) forgetTopics(shard int, born uint64, gone []backend.SilentTopic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

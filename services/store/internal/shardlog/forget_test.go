@@ -52,9 +52,9 @@ type births struct {
 	given  map[string]bool   // topic, epoch and seq
 }
 
-// Whatever is published when, is stored, folded, fails, is taken over or recalled: no (topic, epoch,
-// seq) is given to two messages, no epoch that is told is earlier than what was told before, and
-// what is retained, or kept, is not forgotten. What is silent for long is.
+// Whatever is published when, is stored, folded, fails, is taken over or recalled: no (topic,
+// epoch, seq) is given to two messages, no epoch that is told is earlier than what was told before,
+// and what is retained, or kept, is not forgotten. What is silent for long is.
 func TestNoNumberIsGivenTwice(t *testing.T) {
 	forgot := 0
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +291,8 @@ func (w *births) heads() {
 	}
 }
 
-// While a checkpoint is under way, which may name them, topics are not forgotten; after it they are.
+// While a checkpoint is under way, which may name them, topics are not forgotten; after it they
+// are.
 func TestACheckpointEndsBeforeTopicsAreForgotten(t *testing.T) {
 	db := newMemory()
 	w, err := db.OpenWriter(t.Context(), backend.Owner{StoreID: "a"})

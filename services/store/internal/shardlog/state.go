@@ -276,8 +276,8 @@ func (l *loader) present(shard int, topic string, epoch uint64) bool {
 	return true
 }
 
-// added is a topic of a loaded shard with an epoch that is not earlier than its own: it may have been
-// there before, under that one or an earlier one. nil: there is no room.
+// added is a topic of a loaded shard with an epoch that is not earlier than its own: it may have
+// been there before, under that one or an earlier one. nil: there is no room.
 func (l *loader) added(shard int, name string, epoch uint64) *heads.Topic {
 	topics := l.shards[shard].topics
 	t := l.topic(shard, name)
@@ -307,8 +307,8 @@ func (l *loader) LoadMark(x backend.Mark) {
 	})
 }
 
-// headOf is a topic's head under an epoch, as far as it was loaded. past: the topic has a later epoch,
-// so that whatever it was under this one is forgotten.
+// headOf is a topic's head under an epoch, as far as it was loaded. past: the topic has a later
+// epoch, so that whatever it was under this one is forgotten.
 func (l *loader) headOf(shard int, topic string, epoch uint64) (head uint64, past bool) {
 	t := l.topic(shard, topic)
 	if t == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
-// forget stores a checkpoint that forgets topics, in one transaction. Rows that say so take the place
-// of the topics' until they are swept.
+// forget stores a checkpoint that forgets topics, in one transaction. Rows that say so take the
+// place of the topics' until they are swept.
 func (w *Writer) forget(ctx context.Context, c *backend.Checkpoint) error {
 	shards, topics := len(c.Shards), len(c.Topics)
 	return w.owned(ctx, shards+topics, func(i int) int {

@@ -17,9 +17,9 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/shardlog"
 )
 
-// A topic that was forgotten is told no more, wherever its states lie, until it begins anew: then its
-// greater head of before is void. What began anew is forgotten again. The shard's epoch of new topics
-// is told, is never lowered, and a new epoch is above it.
+// A topic that was forgotten is told no more, wherever its states lie, until it begins anew: then
+// its greater head of before is void. What began anew is forgotten again. The shard's epoch of new
+// topics is told, is never lowered, and a new epoch is above it.
 func testTopicsForgotten(t *testing.T, db Database) {
 	for _, folds := range []string{"", "before", "between", "after", "before between after", "between after"} {
 		b := db(t)
@@ -141,8 +141,8 @@ func testSilentTopics(t *testing.T, db Database) {
 // soon is a namespace of which messages are not retained for long.
 var soon = policy.NewTable([]*pushmeshv1.Namespace{{Prefix: "soon", Policy: &pushmeshv1.Policy{Durable: true, Retention: durationpb.New(time.Hour)}}})
 
-// A store forgets what is silent for long, in its memory and in the database, and nothing else; what
-// begins anew has a later epoch, for whoever takes over as well.
+// A store forgets what is silent for long, in its memory and in the database, and nothing else;
+// what begins anew has a later epoch, for whoever takes over as well.
 func testLogForgets(t *testing.T, db Database) {
 	b := db(t)
 	defer closeNow(t, b)

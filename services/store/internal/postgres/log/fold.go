@@ -35,8 +35,8 @@ const (
 		LEFT JOIN (SELECT shard, max(forgot) AS forgot FROM pushmesh.checkpoint_shard GROUP BY shard) AS g USING (shard))`
 )
 
-// Folding: into the tables that have a row for each. A topic that was forgotten has none: pages that
-// have an earlier state of it are void as soon as the one that forgets it is.
+// Folding: into the tables that have a row for each. A topic that was forgotten has none: pages
+// that have an earlier state of it are void as soon as the one that forgets it is.
 const (
 	foldTopics = `WITH newest AS MATERIALIZED (` + newestTopics + `),
 		gone AS (DELETE FROM pushmesh.topic AS t USING newest AS n

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// CopyRows visits the rows of a query by COPY, in Postgres's binary formats; nil is NULL. Values are
-// visit's as long as it runs. A row costs a third of what one of Query does, so that it pays for
-// millions. The query takes no parameters.
+// CopyRows visits the rows of a query by COPY, in Postgres's binary formats; nil is NULL. Values
+// are visit's as long as it runs. A row costs a third of what one of Query does, so that it pays
+// for millions. The query takes no parameters.
 func CopyRows(ctx context.Context, tx pgx.Tx, query string, visit func(values [][]byte) error) error {
 	into := &copied{visit: visit}
 	_, err := tx.Conn().PgConn().CopyTo(ctx, into, "COPY ("+query+") TO STDOUT (FORMAT binary)")

@@ -89,8 +89,8 @@ func inspectServer(ctx context.Context, conn *pgxpool.Conn, found *meshv1.Inspec
 	return err
 }
 
-// Locks of statements: those that read the log lock all of its partitions with their indexes, others
-// no more than a backend has room for beside the table that all share.
+// Locks of statements: those that read the log lock all of its partitions with their indexes,
+// others no more than a backend has room for beside the table that all share.
 const (
 	folding    = 2 // connections that fold beside those that read the log
 	otherLocks = 16

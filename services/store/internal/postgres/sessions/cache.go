@@ -25,11 +25,12 @@ type pages struct {
 
 	mu              sync.Mutex
 	begun, finished uint64 // rounds of looking
-	at              string // the server that the log is written on: ids of pages are given again by one that was put back
-	through         int64  // pages below are void
-	read            map[int64]bool
-	cursors         map[sessionKey][]placed // by topic
-	n               int                     // of cursors
+	// the server that the log is written on: ids of pages are given again by one that was put back
+	at      string
+	through int64 // pages below are void
+	read    map[int64]bool
+	cursors map[sessionKey][]placed // by topic
+	n       int                     // of cursors
 }
 
 // placed is the newest known cursor of a session in a topic, and the last page that has it.

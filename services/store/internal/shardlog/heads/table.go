@@ -17,8 +17,8 @@ type Topic struct {
 	Head, Oldest, OldestAt uint64
 
 	name uint32 // where it begins in names
-	// epoch is the place, counted from 1, of the topic's in the table's list; 0: it is forgotten, and
-	// only its name is still there.
+	// epoch is the place, counted from 1, of the topic's in the table's list; 0: it is forgotten,
+	// and only its name is still there.
 	epoch uint16
 	// keeps and changed lie in bytes of their own: who plans an append reads keeps while a reader
 	// that moved Oldest notes the change.
@@ -59,8 +59,8 @@ type Table struct {
 // Len is the number of topics.
 func (t *Table) Len() int { return t.n - t.gone }
 
-// Taken is how many of MaxTopics numbers are taken: those of forgotten topics are until the table is
-// compacted.
+// Taken is how many of MaxTopics numbers are taken: those of forgotten topics are until the table
+// is compacted.
 func (t *Table) Taken() int { return t.n }
 
 // Epoch of a topic of this table.
@@ -131,8 +131,8 @@ func (t *Table) Add(name string, epoch uint64) *Topic {
 }
 
 // Append adds a topic of many, which is found after Index only, and moves then. Of several of one
-// name the latest epoch holds, and of that the greatest head and the greatest oldest. nil: the table
-// is full.
+// name the latest epoch holds, and of that the greatest head and the greatest oldest. nil: the
+// table is full.
 func (t *Table) Append(name string, epoch uint64) *Topic {
 	of := t.epoch(epoch)
 	if t.n == MaxTopics || of == 0 {
