@@ -219,7 +219,7 @@ func (w *births) fault() {
 	if call == "commit" {
 		how = backend.ErrUnknown
 	}
-	if (call == "checkpoint" || call == "forget") && late && how == errTest {
+	if (call == "checkpoint" || call == "forget") && late && errors.Is(how, errTest) {
 		how = backend.ErrLost // what is done did not fail
 	}
 	left := rapid.IntRange(1, 3).Draw(w.t, "times")

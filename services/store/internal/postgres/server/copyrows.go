@@ -112,7 +112,7 @@ func (c *copied) header(data []byte) (int, error) {
 	return fixed + int(more), nil
 }
 
-// Int4 and Int8 read an integer in Postgres's binary format.
+// Int4 reads an integer in Postgres's binary format.
 func Int4(value []byte) (int32, error) {
 	if len(value) != 4 {
 		return 0, fmt.Errorf("an int4 of %d bytes", len(value))
@@ -120,6 +120,7 @@ func Int4(value []byte) (int32, error) {
 	return int32(binary.BigEndian.Uint32(value)), nil
 }
 
+// Int8 reads an integer in Postgres's binary format.
 func Int8(value []byte) (int64, error) {
 	if len(value) != 8 {
 		return 0, fmt.Errorf("an int8 of %d bytes", len(value))
