@@ -27,21 +27,19 @@ const (
 		(SELECT coalesce(sum(n), 0)::bigint FROM pushmesh.session_count WHERE origin = $2), (` + countAll + `)`
 )
 
-// admit refuses a session that was created in tx, if there are too many with it.
-func admit(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quota backend.Quota) error {
+// queueAdmit counts sessions after one was created. The check is for when the answers have come: it
+// refuses that one, if there are too many with it.
+func queueAdmit(q *pgx.Batch, req *meshv1.AttachSessionRequest, quota backend.Quota) (check func() error) {
 	quota = quota.For(req.GetUser(), req.GetOrigin())
-	if quota == (backend.Quota{}) {
-		return nil
+	n := &backend.Counted{}
+	if quota != (backend.Quota{}) {
+		look := 0 // sessions of the user
+		if quota.User > 0 {
+			look = quota.User + 1
+		}
+		q.Queue(countNew, req.GetUser(), req.GetOrigin(), look).QueryRow(func(row pgx.Row) error { return row.Scan(&n.User, &n.Address, &n.All) })
 	}
-	look := 0 // sessions of the user
-	if quota.User > 0 {
-		look = quota.User + 1
-	}
-	var n backend.Counted
-	if err := tx.QueryRow(ctx, countNew, req.GetUser(), req.GetOrigin(), look).Scan(&n.User, &n.Address, &n.All); err != nil {
-		return err
-	}
-	return quota.Check(n)
+	return func() error { return quota.Check(*n) }
 }
 
 // CountSessions asks the counts, not the sessions.
