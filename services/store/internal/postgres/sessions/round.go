@@ -35,8 +35,8 @@ type attach struct {
 	now uint64 // µs
 	// done is closed once the round has ended, which has then set what follows.
 	done chan struct{}
-	// before is the session as it was, with its generation now; nil: it has to be attached alone, or,
-	// of a peek, there is none.
+	// before is the session as it was, with its generation now; nil: it has to be attached alone,
+	// or, of a peek, there is none.
 	before     *session
 	generation uint64
 	// resp is nil where the caller has to read what the session has.
@@ -88,8 +88,8 @@ func (r *rounds) more() bool {
 	return false
 }
 
-// take is who is in the next round, in the order of the keys, in which rows are locked. Each session
-// is in it once.
+// take is who is in the next round, in the order of the keys, in which rows are locked. Each
+// session is in it once.
 func (r *rounds) take() []*attach {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,9 +175,9 @@ func (d *Sessions) round(take func() []*attach) {
 	}
 }
 
-// ofOne reports whether one of a round may have caused the error, and the others be well alone: data
-// that the server does not take, something that is too large, a conflict with others, or a statement
-// that was cancelled.
+// ofOne reports whether one of a round may have caused the error, and the others be well alone:
+// data that the server does not take, something that is too large, a conflict with others, or a
+// statement that was cancelled.
 func ofOne(err error) bool {
 	state := server.SQLState(err)
 	switch state {
@@ -193,8 +193,8 @@ const wantedRow = `SELECT user_id, name, generation, edge, connection_id, born F
 		WHERE s.user_id = w.user_id AND s.name = w.name AND (s.edge <> '' OR s.expires_at > w.now) LIMIT 1`
 
 // raiseKnown makes callers the holders of sessions that there are, and that nobody is changing. It
-// waits for no lock, so that it is part of no deadlock: what others have locked is left out. What was
-// found is gathered into arrays; see detachEdge.
+// waits for no lock, so that it is part of no deadlock: what others have locked is left out. What
+// was found is gathered into arrays; see detachEdge.
 const raiseKnown = `WITH held AS MATERIALIZED (
 		SELECT w.i, s.* FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS w (user_id, name, now, i) CROSS JOIN LATERAL (
 		` + wantedRow + ` FOR NO KEY UPDATE SKIP LOCKED) AS s

@@ -279,8 +279,8 @@ func TestACallerGivesUpBeforeItsRound(t *testing.T) {
 }
 
 // Whatever becomes of a round's statement, each is answered: with what the session has and a
-// generation that holds, or, where the connection broke while holds were taken, with an error, after
-// which the session is attached as if nothing had been.
+// generation that holds, or, where the connection broke while holds were taken, with an error,
+// after which the session is attached as if nothing had been.
 func TestARoundsStatementsFail(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []pgtest.Fate{pgtest.Refused, pgtest.Unsent, pgtest.Unanswered} {
