@@ -2,6 +2,7 @@ package shardlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
+	"github.com/pushmesh/pushmesh/services/store/internal/backend/backendtest/modeltest"
 )
 
 // Database opens one database, the same at every call. A test has it open once at a time. Run needs
@@ -78,10 +79,10 @@ var backendTests = []suiteTest{
 	{"RemovedTeamsAreForgotten", testRemovedTeamsAreForgotten},
 	{"TeamsFollowed", testTeamsFollowed},
 	{"FollowedIntoANewEpoch", testFollowedIntoANewEpoch},
-	{"Models", testModels},
-	{"ModelsDeleted", testModelsDeleted},
-	{"ModelBounds", testModelBounds},
-	{"ModelsTogether", testModelsTogether},
+	{"Models", func(t *testing.T, db Database) { modeltest.Models(t, db) }},
+	{"ModelsDeleted", func(t *testing.T, db Database) { modeltest.ModelsDeleted(t, db) }},
+	{"ModelBounds", func(t *testing.T, db Database) { modeltest.ModelBounds(t, db) }},
+	{"ModelsTogether", func(t *testing.T, db Database) { modeltest.ModelsTogether(t, db) }},
 	{"Scheduled", testScheduled},
 	{"ScheduledSlices", testScheduledSlices},
 	{"ClaimPlaces", testClaimPlaces},

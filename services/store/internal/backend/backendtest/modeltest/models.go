@@ -1,7 +1,9 @@
-package backendtest
+// Package modeltest is the part of the suite of backends that is about models.
+package modeltest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -18,13 +20,34 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 )
 
+// patience is as long as backendtest.Patience.
+const patience = 2 * time.Minute
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func need(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeNow(t *testing.T, c interface{ Close() error }) {
+	t.Helper()
+	need(t, c.Close())
+}
+
 // model describes a file of so many bytes, all of them b.
 func model(name string, size int, b byte) (*pushmeshv1.Model, []byte) {
 	file := bytes.Repeat([]byte{b}, size)
 	digest := sha256.Sum256(file)
 	return &pushmeshv1.Model{
 		Name: name, Format: pushmeshv1.ModelFormat_MODEL_FORMAT_XGBOOST_JSON, Columns: []string{"age", "price"}, Trees: 3, Outputs: 2, Bytes: uint64(size),
-		Digest: digest[:], CreatedAt: timestamppb.New(time.UnixMicro(int64(begin))), Comment: "a comment",
+		Digest: digest[:], CreatedAt: timestamppb.New(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)), Comment: "a comment",
 	}, file
 }
 
@@ -36,7 +59,8 @@ func putModel(t *testing.T, b backend.Backend, name string, size int, with byte)
 	return stored
 }
 
-func testModels(t *testing.T, db Database) {
+// Models is one of the suite.
+func Models(t *testing.T, db func(t *testing.T) backend.Backend) {
 	b := db(t)
 	r0, none, err := b.ListModels(within(t), 0)
 	need(t, err)
@@ -88,7 +112,8 @@ func testModels(t *testing.T, db Database) {
 	}
 }
 
-func testModelsDeleted(t *testing.T, db Database) {
+// ModelsDeleted is one of the suite.
+func ModelsDeleted(t *testing.T, db func(t *testing.T) backend.Backend) {
 	b := db(t)
 	defer closeNow(t, b)
 	putModel(t, b, "m", 10, 1)
@@ -124,7 +149,8 @@ func testModelsDeleted(t *testing.T, db Database) {
 	}
 }
 
-func testModelBounds(t *testing.T, db Database) {
+// ModelBounds is one of the suite.
+func ModelBounds(t *testing.T, db func(t *testing.T) backend.Backend) {
 	b := db(t)
 	defer closeNow(t, b)
 	large, file := model("large", 10, 1)
@@ -142,7 +168,8 @@ func testModelBounds(t *testing.T, db Database) {
 	}
 }
 
-func testModelsTogether(t *testing.T, db Database) {
+// ModelsTogether is one of the suite.
+func ModelsTogether(t *testing.T, db func(t *testing.T) backend.Backend) {
 	b := db(t)
 	defer closeNow(t, b)
 	const each = 5
