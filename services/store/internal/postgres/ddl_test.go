@@ -86,7 +86,7 @@ func TestARoleWithoutDDLIsEnough(t *testing.T) {
 		`DROP TABLE pushmesh.session`, `DROP SCHEMA pushmesh CASCADE`, `DROP FUNCTION pushmesh.make_slice`, `TRUNCATE pushmesh.session`, `DROP TABLE pushmesh_migration`,
 		`INSERT INTO pushmesh_migration (version_id, is_applied) VALUES (99999, true)`, `CREATE TRIGGER mine AFTER INSERT ON pushmesh.session EXECUTE FUNCTION pushmesh.session_came()`,
 		`SELECT pushmesh.make_slice('session', 0, 1)`, `SELECT pushmesh.make_slice('batch (x int); DROP TABLE pushmesh.session; --', 0, 1)`, `SELECT pushmesh.make_slice('batch', 5, 5)`,
-		`SELECT pushmesh.make_slice('log_none', 0, 1)`, `SELECT pushmesh.empty_slice('session')`, `SELECT pushmesh.empty_slice('scheduled_0')`, `SELECT pushmesh.detach_slice('session')`, `SELECT pushmesh.drop_slice('session')`, `SELECT pushmesh.drop_slice('batch_0"; DROP TABLE pushmesh.session; --_0')`,
+		`SELECT pushmesh.make_slice('log_none', 0, 1)`, `SELECT pushmesh.tell_slices('session')`, `SELECT pushmesh.empty_slice('session')`, `SELECT pushmesh.empty_slice('scheduled_0')`, `SELECT pushmesh.detach_slice('session')`, `SELECT pushmesh.drop_slice('session')`, `SELECT pushmesh.drop_slice('batch_0"; DROP TABLE pushmesh.session; --_0')`,
 		`ALTER FUNCTION pushmesh.make_slice SECURITY INVOKER`, `ALTER ROLE ` + user(t, role) + ` CREATEROLE`, `SET ROLE ` + user(t, owner),
 	} {
 		var refused *pgconn.PgError

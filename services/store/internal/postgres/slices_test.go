@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,5 +150,86 @@ func TestSlicesAreMadeOnce(t *testing.T) {
 	need(t, d.MakeSlices(t.Context(), at+uint64((10*time.Minute).Microseconds())))
 	if more, _ := countSlices(t, url); more != first+2 { // one of the hour's log, one of short keys
 		t.Errorf("%d slices ten minutes later, want %d", more, first+2)
+	}
+}
+
+// Postgres lets a session that looks a table's slices up for the first time miss one that is
+// attached at that moment, for as long as it lives. It learns of it when a store tells.
+func TestASessionLearnsOfASliceThatItMissed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	d := open(t, url)
+	owner := connected(t, url)
+	const count = `SELECT count(*) FROM pushmesh.scheduled WHERE due >= $1`
+	week := backend.ScheduledSlice(now()).End - backend.ScheduledSlice(now()).Start
+	for i := range uint64(8) {
+		s := backend.ScheduledSlice(now() + (i+10)*week)
+		need(t, d.MakeFor(t.Context(), &backend.Batch{At: now(), Scheduled: []backend.Scheduled{{ScheduledID: backend.ScheduledID{Due: s.Start}}}}))
+	}
+	// One in some hundreds misses it, where it looks when the slice is just there.
+	var took time.Duration
+	for round := range uint64(3000) {
+		s := backend.ScheduledSlice(now() + (round+20)*week)
+		session := connected(t, url)
+		sees := func() (n int) {
+			need(t, session.QueryRow(t.Context(), count, int64(s.Start)).Scan(&n))
+			return n
+		}
+		first := make(chan error, 1)
+		go func(wait float64) {
+			_, err := session.Exec(t.Context(), `SELECT pg_sleep($1)`, wait)
+			var n int
+			first <- errors.Join(err, session.QueryRow(t.Context(), count, int64(s.Start)).Scan(&n))
+		}(rand.Float64() * took.Seconds())
+		began := time.Now()
+		_, err := owner.Exec(t.Context(), `SELECT pushmesh.make_slice('scheduled', $1, $2)`, int64(s.Start), int64(s.End))
+		took = time.Since(began)
+		need(t, errors.Join(err, <-first))
+		_, err = owner.Exec(t.Context(), `INSERT INTO pushmesh.scheduled (due, published_at, ttl, message_id, shard, topic, traceparent, body)
+			VALUES ($1, 0, 0, gen_random_uuid(), 1, 'x', '', '')`, int64(s.Start))
+		need(t, err)
+		if sees() == 0 {
+			if n := sees(); n != 0 {
+				t.Fatalf("a moment later it sees %d", n)
+			}
+			need(t, d.MakeFor(t.Context(), &backend.Batch{At: now(), Scheduled: []backend.Scheduled{{ScheduledID: backend.ScheduledID{Due: s.Start}}}}))
+			t.Logf("in round %d", round)
+			if n := sees(); n != 1 {
+				t.Errorf("it sees %d after it was told", n)
+			}
+			return
+		}
+		_, err = owner.Exec(t.Context(), `DROP TABLE pushmesh.scheduled_`+strconv.FormatUint(s.Start, 10))
+		need(t, errors.Join(err, session.Close(t.Context())))
+	}
+	t.Log("NOT RUN: no session missed any")
+}
+
+// After slices were made sessions are told, once for each table.
+func TestSlicesAreTold(t *testing.T) {
+	t.Parallel()
+	var wire pgtest.Wire
+	var mu sync.Mutex
+	said := map[string]int{}
+	d := openWith(t, Config{URL: pgtest.URL(t), Patience: backendtest.Patience, Dial: wire.Dial})
+	wire.Judge(func(s pgtest.Statement) pgtest.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range []string{"make_slice", "tell_slices"} {
+			if strings.HasPrefix(s.SQL, "SELECT pushmesh."+f) {
+				said[f]++
+			}
+		}
+		return pgtest.Pass
+	})
+	defer wire.Judge(nil)
+	for _, made := range []bool{true, false} {
+		clear(said)
+		need(t, d.MakeSlices(t.Context(), now()))
+		mu.Lock()
+		if got := said["make_slice"] > 0; got != made || (said["tell_slices"] > 0) != made || said["tell_slices"] > said["make_slice"] {
+			t.Errorf("made: %t; it said %v", made, said)
+		}
+		mu.Unlock()
 	}
 }

@@ -43,7 +43,7 @@ func pageSlice(id uint64) backend.Slice {
 }
 
 // makePageSlices makes those that the next pages need.
-func (p *Partitions) makePageSlices(ctx context.Context) error {
+func (p *Partitions) makePageSlices(ctx context.Context, make func(context.Context, []slice) error) error {
 	var want []slice
 	for _, a := range allAppended {
 		last, err := server.Query(ctx, p.server, pgx.RowTo[int64], `SELECT last_value FROM pushmesh.`+a.sequence)
@@ -56,7 +56,7 @@ func (p *Partitions) makePageSlices(ctx context.Context) error {
 			s = s.Next()
 		}
 	}
-	return p.make(ctx, want)
+	return make(ctx, want)
 }
 
 // NoPartition reports check_violation: an insert found no slice for its time or id.
@@ -69,7 +69,7 @@ func (p *Partitions) Append(ctx context.Context, f func() error) error {
 		if !NoPartition(err) || tries == server.MaxRetries {
 			return err
 		}
-		if err := p.makePageSlices(ctx); err != nil {
+		if err := p.makePageSlices(ctx, p.makeOrTell); err != nil {
 			return err
 		}
 	}

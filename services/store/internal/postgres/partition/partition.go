@@ -78,7 +78,7 @@ func (p *Partitions) MakeSlices(ctx context.Context, now uint64) error {
 	if err := p.make(ctx, want); err != nil {
 		return err
 	}
-	return p.makePageSlices(ctx)
+	return p.makePageSlices(ctx, p.make)
 }
 
 // MakeFor makes the slices of a batch, which came at a time for which none were made ahead.
@@ -100,12 +100,52 @@ func (p *Partitions) MakeFor(ctx context.Context, b *backend.Batch) error {
 	for i := range b.Scheduled {
 		add(slice{"scheduled", backend.ScheduledSlice(b.Scheduled[i].Due)})
 	}
-	return p.make(ctx, want)
+	return p.makeOrTell(ctx, want)
 }
 
-// make makes those that are missing, each in a transaction of its own: on a slow disk all
-// together may take longer than a statement may. ATTACH PARTITION lets inserts and reads go on.
+// makeOrTell is make for a session that found none of some slices: where they are there, it did not
+// learn of them.
+func (p *Partitions) makeOrTell(ctx context.Context, want []slice) error {
+	made, err := p.attach(ctx, want)
+	if err == nil && len(made) == 0 {
+		made = want
+	}
+	return errors.Join(err, p.tell(ctx, made))
+}
+
+// make makes those that are missing.
 func (p *Partitions) make(ctx context.Context, want []slice) error {
+	made, err := p.attach(ctx, want)
+	return errors.Join(err, p.tell(ctx, made))
+}
+
+// tell has every session look again which slices the tables of some have, as it must once they are
+// there: see tell_slices.
+func (p *Partitions) tell(ctx context.Context, made []slice) error {
+	var tables []string
+	for _, s := range made {
+		tables = append(tables, s.table)
+	}
+	slices.Sort(tables)
+	for _, table := range slices.Compact(tables) {
+		err := p.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if err := lockMaking(ctx, tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `SELECT pushmesh.tell_slices($1)`, table)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("postgres: tell of the slices of %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// attach makes those that are missing, each in a transaction of its own: on a slow disk all
+// together may take longer than a statement may. ATTACH PARTITION lets inserts and reads go on. It
+// returns those that it made, also beside an error.
+func (p *Partitions) attach(ctx context.Context, want []slice) (made []slice, err error) {
 	for len(want) > 0 {
 		var missing []slice
 		err := p.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -120,20 +160,29 @@ func (p *Partitions) make(ctx context.Context, want []slice) error {
 			return makeSlice(ctx, tx, missing[0])
 		})
 		if err != nil {
-			return err
+			return made, err
 		}
-		want = missing[min(1, len(missing)):]
+		n := min(1, len(missing))
+		made, want = append(made, missing[:n]...), missing[n:]
+	}
+	return made, nil
+}
+
+// lockMaking keeps others from making slices until the transaction ends.
+func lockMaking(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
+		return fmt.Errorf("postgres: make slices: %w", err)
 	}
 	return nil
 }
 
-// lockSlices keeps others from making any until the transaction ends, and says which there are.
+// lockSlices is lockMaking, and says which slices there are.
 func lockSlices(ctx context.Context, tx pgx.Tx) (map[string]state, error) {
-	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+	if err := lockMaking(ctx, tx); err != nil {
 		return nil, err
-	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, int32(sliceLock), int32(making)); err != nil {
-		return nil, fmt.Errorf("postgres: make slices: %w", err)
 	}
 	return partitions(ctx, tx)
 }
