@@ -51,6 +51,11 @@ upgrade-check: ## upgrade a mesh from the last release and go back, under traffi
 	@scripts/setup test
 	PUSHMESH_ROLLING_FOR=$(or $(FOR),24h) PUSHMESH_ROLLING_SEED=$(SEED) scripts/with-servers go test -count=1 -timeout 24h -v -run AMeshIsUpgraded ./test/rolling
 
+.PHONY: runbooks
+runbooks: ## try the runbooks of docs/postgres.md, as they stand there: promotion, restore, upgrade, full disk, credentials, long transaction
+	@scripts/setup test
+	@scripts/runbooks
+
 .PHONY: claims-check
 claims-check: ## claim resources for FOR=5m while processes are killed and frozen at random, then judge whether it could have happened; SEED=N repeats; POOLER=session, PUBLICATION=yes
 	@scripts/setup test

@@ -190,7 +190,7 @@ func (c *core) open(ctx context.Context) (backend.Backend, error) {
 		return sqlite.Open(ctx, path)
 	}
 	home := postgres.Config{
-		URL: c.settings.DB, OwnerURL: c.settings.DBOwner, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
+		URL: c.settings.DB, URLFile: c.settings.DBFile, OwnerURL: c.settings.DBOwner, AllowNoFsync: c.settings.AllowNoFsync, TrustPromotion: c.settings.TrustPromotion,
 		Patience: c.settings.DBPatience, Fold: c.settings.DBFold, Pool: c.settings.pool(), Log: c.tel.Log, Tracers: c.tel.Tracers, Registry: c.tel.Registry,
 	}
 	if len(c.settings.ShardDBs) == 0 {
@@ -327,7 +327,7 @@ func (c *core) build(owner backend.Owner) {
 	tell := newEventPublisher(c.bus, owner, policies, c.tel)
 	keeper := housekeeping.New(housekeeping.Config{
 		Backend: c.backend, Bus: c.bus, Mine: func() bool { return log.Owns(0) == nil }, Ages: c.clock.Check, Expired: tell.expired,
-		Folds: c.settings.DBFold, Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,
+		Measure: c.measure(), Folds: c.settings.DBFold, Now: c.clock.Now, Log: c.tel.Log, Registry: c.tel.Registry,
 	})
 	c.dispatch = dispatch.New(dispatch.Config{Log: log, Bus: c.routers(), Logger: c.tel.Log, Registry: c.tel.Registry})
 	copier := deadletter.New(deadletter.Config{
@@ -387,6 +387,16 @@ func (c *core) build(owner backend.Owner) {
 		c.neighbours.Load().Register(c.tel.Registry)
 		c.parts.Add("neighbours", c.neighbours.Load())
 	}
+}
+
+// measure is how a database is measured that can be; nil: it can't.
+func (c *core) measure() func(context.Context) error {
+	if db, ok := c.backend.(interface {
+		Measure(ctx context.Context) error
+	}); ok {
+		return db.Measure
+	}
+	return nil
 }
 
 // about tells the mesh what a beat says beside the shards.

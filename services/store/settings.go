@@ -30,7 +30,7 @@ type Settings struct {
 	Advertise       string            `help:"Address at which routers and edges reach the gRPC API: needed wherever --listen names no host that they know. Default: the one listened on."`
 	NATS            string            `name:"nats" secret:"url" help:"URL of NATS servers, separated by commas." default:"nats://127.0.0.1:4222"`
 	DB              string            `name:"db" secret:"" help:"The database: postgres://USER:PASSWORD@HOST:PORT/NAME or sqlite:PATH (one store only). Required."`
-	DBFile          string            `name:"db-file" fileof:"db" help:"File with the URL of --db, in its place: who lists processes, or their environment, reads no password."`
+	DBFile          string            `name:"db-file" fileof:"db" help:"File with the URL of --db, in its place: who lists processes, or their environment, reads no password. Its role and password are read again for each connection."`
 	DBOwner         string            `name:"db-owner" secret:"" help:"URL of the same database for the role that owns its schema: it migrates, and grants the role of --db what a store needs. Default: the role of --db owns the schema, or another store or --migrate-only has migrated." see:"roles"`
 	DBOwnerFile     string            `name:"db-owner-file" fileof:"db-owner" help:"File with the URL of --db-owner, in its place." see:"roles"`
 	MigrateOnly     bool              `help:"Bring the schema of --db up to date, and end." see:"roles"`

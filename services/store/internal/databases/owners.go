@@ -78,6 +78,11 @@ func (s *Set) AcceptServer(ctx context.Context, database string, epoch uint64) (
 	return a, err
 }
 
+// Measure measures each.
+func (s *Set) Measure(ctx context.Context) error {
+	return s.each(func(_ int, db *postgres.DB) error { return db.Measure(ctx) })
+}
+
 // MakeSlices makes them in all.
 func (s *Set) MakeSlices(ctx context.Context, now uint64) error {
 	return s.each(func(_ int, db *postgres.DB) error { return db.MakeSlices(ctx, now) })

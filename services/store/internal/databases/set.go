@@ -57,6 +57,9 @@ func Open(ctx context.Context, home postgres.Config, others map[string]string) (
 	for _, name := range names {
 		cfg := home
 		cfg.URL = urls[name]
+		if name != postgres.Home {
+			cfg.URLFile = ""
+		}
 		if registry != nil {
 			cfg.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"database": name}, registry)
 		}

@@ -32,11 +32,12 @@ const (
 	// expireLimit bounds one transaction, as detachLimit does where sessions of gone edges are let
 	// go: no statement may last so long that the database's patience with it ends, which would undo
 	// all that it did. Where one fails all the same, later ones are smaller, detachLeast at least.
-	expireLimit = 500
-	detachLimit = 1000
-	detachLeast = 50
-	jobTimeout  = 30 * time.Second
-	foldTimeout = 5 * time.Minute
+	expireLimit  = 500
+	detachLimit  = 1000
+	detachLeast  = 50
+	jobTimeout   = 30 * time.Second
+	measureEvery = 15 * time.Second
+	foldTimeout  = 5 * time.Minute
 )
 
 // Database is what is kept in order.
@@ -61,6 +62,8 @@ type Config struct {
 	// Expired is told of each session that expired, after the commit; it must not block. nil:
 	// nobody is.
 	Expired func(backend.SessionKey)
+	// Measure looks at what grows in the database; nil: nobody does.
+	Measure func(context.Context) error
 	// Folds is how often the database folds; it is asked that often, or every 5 s. 0: every 5 s.
 	Folds time.Duration
 	Now   func() time.Time
@@ -72,7 +75,7 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Keeper is a lifecycle.Part. It owns six goroutines and a subscription.
+// Keeper is a lifecycle.Part. It owns up to seven goroutines and a subscription.
 type Keeper struct {
 	cfg     Config
 	metrics *metrics
@@ -124,6 +127,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 	k.group.Go("housekeeping-revocations", func(ctx context.Context) { k.every(ctx, revocationsEvery, jobTimeout, k.Revocations) })
 	k.group.Go("housekeeping-cursors", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Cursors) })
 	k.group.Go("housekeeping-checkpoints", func(ctx context.Context) { k.every(ctx, folds, foldTimeout, k.Checkpoints) })
+	if k.cfg.Measure != nil {
+		k.group.Go("housekeeping-growth", func(ctx context.Context) { k.every(ctx, measureEvery, jobTimeout, k.cfg.Measure) })
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/pushmesh/pushmesh/services/store/internal/backend"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/claims"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/deadletters"
+	"github.com/pushmesh/pushmesh/services/store/internal/postgres/growth"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/log"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/models"
 	"github.com/pushmesh/pushmesh/services/store/internal/postgres/namespaces"
@@ -52,6 +53,7 @@ type DB struct {
 	*outbox.Outboxes
 	*revocations.Revocations
 	*teams.Teams
+	growth *growth.Growth
 }
 
 var (
@@ -72,9 +74,13 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	grows, err := growth.New(s, p)
+	if err != nil {
+		return nil, errors.Join(err, held.Close(), s.Close())
+	}
 	return &DB{
 		Server: s, Partitions: p, Log: log.New(s, p), Sessions: held, Letters: deadletters.New(s), Namespaces: namespaces.New(s),
-		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s), Teams: teams.New(s),
+		Models: models.New(s), Claims: claims.New(s), Outboxes: outbox.New(s), Revocations: revocations.New(s), Teams: teams.New(s), growth: grows,
 	}, nil
 }
 
@@ -88,8 +94,13 @@ func (d *DB) AcceptServer(ctx context.Context, database string, epoch uint64) (b
 	return a, err
 }
 
+// Measure has the metrics of growth tell what is there now.
+func (d *DB) Measure(ctx context.Context) error { return d.growth.Measure(ctx) }
+
 // Migrate is server.Migrate.
 func Migrate(ctx context.Context, cfg Config) error { return server.Migrate(ctx, cfg) }
 
 // Close ends every writer and the pool.
-func (d *DB) Close() error { return errors.Join(d.Sessions.Close(), d.Server.Close()) }
+func (d *DB) Close() error {
+	return errors.Join(d.growth.Close(), d.Sessions.Close(), d.Server.Close())
+}

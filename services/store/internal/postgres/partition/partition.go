@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,10 +39,35 @@ const (
 const scheduledKeep = time.Hour
 
 // Partitions of a database.
-type Partitions struct{ server *server.Server }
+type Partitions struct {
+	server *server.Server
+
+	mu     sync.Mutex
+	held   map[string]int // by reason, at the last round of drops
+	heldAt time.Time
+}
 
 // New does nothing yet.
-func New(s *server.Server) *Partitions { return &Partitions{s} }
+func New(s *server.Server) *Partitions { return &Partitions{server: s} }
+
+// Why a slice that is over is still there.
+const (
+	// HeldByReader says that a transaction uses the table, or has it to itself.
+	HeldByReader = "reader"
+	// HeldByLateMessages says that scheduled messages which are due are in it: their shards have no
+	// owner.
+	HeldByLateMessages = "late_messages"
+	// HeldBehind says that another slice of its table could not be taken out before it.
+	HeldBehind = "behind"
+)
+
+// Held is how many slices that are over the last round of this store could not drop, by reason, and
+// when that was.
+func (p *Partitions) Held() (held map[string]int, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.held), p.heldAt
+}
 
 // slice is one partition: [Start, End) of a table.
 type slice struct {
@@ -286,16 +313,59 @@ func (p *Partitions) DropSlices(ctx context.Context, now uint64) (dropped int, e
 	err = p.server.Do(ctx, func(_ context.Context, conn *pgxpool.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, dropAllTimeout)
 		defer cancel()
-		dropped, err = dropSlices(ctx, conn.Conn(), now, p.server.Owns())
+		r := dropper{conn: conn.Conn(), owner: p.server.Owns(), now: now, blocked: map[string]bool{}, late: map[string]bool{}, held: map[string]string{}}
+		done, err := r.dropSlices(ctx)
+		dropped = r.dropped
+		if done {
+			p.noteHeld(ctx, &r)
+		}
 		return err
 	})
 	return dropped, err
 }
 
-func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64, owner bool) (dropped int, err error) {
+// noteHeld keeps what a whole round could not drop, and names in the log who is in the way, where
+// that is new.
+func (p *Partitions) noteHeld(ctx context.Context, r *dropper) {
+	held := map[string]int{}
+	tables := map[string]bool{}
+	for name, reason := range r.held {
+		held[reason]++
+		if reason == HeldByReader {
+			s, _ := over(name, 0, nil)
+			tables[s.table] = true
+		}
+	}
+	p.mu.Lock()
+	before := p.held[HeldByReader]
+	p.held, p.heldAt = held, time.Now()
+	p.mu.Unlock()
+	if before == 0 && held[HeldByReader] > 0 {
+		all := slices.Sorted(maps.Keys(tables))
+		p.server.Config.Log.Warn("slices that are over can't be dropped, since transactions use their tables", "slices", held[HeldByReader], "tables", all, "by", users(ctx, r.conn, all))
+	}
+}
+
+// users names who uses tables: what a role may see of others is less than of its own.
+func users(ctx context.Context, conn *pgx.Conn, tables []string) []string {
+	rows, err := conn.Query(ctx, `
+		SELECT DISTINCT format('pid %s, role %s, application %s, transaction since %s', a.pid, a.usename, a.application_name, coalesce(a.xact_start::text, 'a time that this role may not see'))
+		FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid JOIN pg_class AS c ON c.oid = l.relation
+		WHERE l.locktype = 'relation' AND l.granted AND c.relnamespace = 'pushmesh'::regnamespace AND regexp_replace(c.relname, '_[0-9]+$', '') = ANY($1)
+			AND l.pid <> pg_backend_pid() AND a.application_name <> 'pushmesh-writer' LIMIT 5`, tables)
+	if err != nil {
+		return nil
+	}
+	all, _ := pgx.CollectRows(rows, pgx.RowTo[string])
+	return all
+}
+
+// dropSlices is one round; done: it has looked at all.
+func (r *dropper) dropSlices(ctx context.Context) (done bool, err error) {
+	conn := r.conn
 	var mine bool
 	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, $2)`, int32(sliceLock), int32(dropping)).Scan(&mine); err != nil || !mine {
-		return 0, err // another store is at it
+		return false, err // another store is at it
 	}
 	defer func() {
 		_, resetErr := conn.Exec(ctx, fmt.Sprintf(`RESET lock_timeout; SELECT pg_advisory_unlock(%d, %d)`, sliceLock, dropping), pgx.QueryExecModeSimpleProtocol)
@@ -305,32 +375,26 @@ func dropSlices(ctx context.Context, conn *pgx.Conn, now uint64, owner bool) (dr
 		}
 	}()
 	if _, err := conn.Exec(ctx, fmt.Sprintf(`SET lock_timeout = %d`, dropTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return 0, err
+		return false, err
 	}
 	all, err := partitions(ctx, conn)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	void, err := voided(ctx, conn)
-	if err != nil {
-		return 0, err
+	if r.voided, err = voided(ctx, conn); err != nil {
+		return false, err
 	}
-	r := dropper{conn: conn, owner: owner, now: now, voided: void, blocked: map[string]bool{}, late: map[string]bool{}}
-	for name, st := range all {
-		if st == detaching {
+	for _, first := range []bool{true, false} { // a detachment that is under way allows no second one
+		for name, st := range all {
+			if first != (st == detaching) {
+				continue
+			}
 			if err := r.drop(ctx, name, st); err != nil {
-				return r.dropped, err
+				return false, err
 			}
 		}
 	}
-	for name, st := range all {
-		if st != detaching {
-			if err := r.drop(ctx, name, st); err != nil {
-				return r.dropped, err
-			}
-		}
-	}
-	return r.dropped, nil
+	return true, nil
 }
 
 // dropper is one round.
@@ -345,11 +409,15 @@ type dropper struct {
 	blocked map[string]bool
 	// of those, tables whose commits are too slow for a function to detach: slices are emptied
 	late map[string]bool
+	held map[string]string // slices that are over and stay, and why
 }
 
 func (r *dropper) drop(ctx context.Context, name string, st state) error {
 	s, yes := over(name, r.now, r.voided)
 	if !yes || st != detached && r.blocked[s.table] {
+		if yes {
+			r.held[name] = HeldBehind
+		}
 		if yes && st == attached && r.late[s.table] {
 			return r.empty(ctx, name)
 		}
@@ -361,6 +429,7 @@ func (r *dropper) drop(ctx context.Context, name string, st state) error {
 	if s.table == "scheduled" { // what is due late, since its shard has no owner, holds its slice
 		var waits bool
 		if err := r.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pushmesh.`+name+`)`).Scan(&waits); err != nil || waits {
+			r.held[name] = HeldByLateMessages
 			return err
 		}
 	}
@@ -373,7 +442,7 @@ func (r *dropper) drop(ctx context.Context, name string, st state) error {
 		case err != nil:
 			return fmt.Errorf("postgres: detach %s: %w", name, err)
 		case !ok:
-			r.blocked[s.table] = true
+			r.blocked[s.table], r.held[name] = true, HeldByReader
 			return nil
 		}
 	}
@@ -383,6 +452,8 @@ func (r *dropper) drop(ctx context.Context, name string, st state) error {
 	}
 	if ok {
 		r.dropped++
+	} else {
+		r.held[name] = HeldByReader
 	}
 	return nil
 }
@@ -399,13 +470,14 @@ func (r *dropper) dropByFunction(ctx context.Context, table, name string) error 
 		r.blocked[table] = busy
 	}
 	if r.blocked[table] {
+		r.held[name] = HeldByReader
 		return nil
 	}
 	for _, step := range []string{detachSlice, `SELECT true FROM pushmesh.drop_slice($1)`} {
 		var done bool
 		err := r.conn.QueryRow(ctx, step, name).Scan(&done)
 		if server.SQLState(err) == server.LockNotAvailable {
-			r.blocked[table] = true
+			r.blocked[table], r.held[name] = true, HeldByReader
 			if step != detachSlice || table == "scheduled" { // which holds what is due late
 				return nil
 			}
@@ -416,6 +488,7 @@ func (r *dropper) dropByFunction(ctx context.Context, table, name string) error 
 			return fmt.Errorf("postgres: drop %s: %w", name, err)
 		}
 		if !done {
+			r.held[name] = HeldByLateMessages
 			return nil
 		}
 	}

@@ -96,19 +96,18 @@ const (
 	otherLocks = 16
 )
 
-// largestTree is the most relations that one statement locks: a table with its partitions, and the
-// indexes of all, which the planner looks at.
-const largestTree = `SELECT coalesce(max(n), 0) FROM (
-	SELECT count(DISTINCT t.relid) + count(i.indexrelid) AS n FROM pg_class AS c CROSS JOIN pg_partition_tree(c.oid) AS t LEFT JOIN pg_index AS i ON i.indrelid = t.relid
-	WHERE c.relnamespace = 'pushmesh'::regnamespace AND c.relkind = 'p' AND NOT c.relispartition GROUP BY c.oid) AS trees`
+// readingLog counts what a statement that reads the log locks: a table for each retention with its
+// partitions, and the indexes of all, which the planner looks at.
+const readingLog = `WITH logs AS (SELECT oid FROM pg_class WHERE relnamespace = 'pushmesh'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^log_')
+	SELECT count(*) + (SELECT count(*) FROM pg_index WHERE indrelid IN (SELECT oid FROM logs)) FROM logs`
 
 // inspectLocks counts what stores and dumps lock at a time.
 func (s *Server) inspectLocks(ctx context.Context, conn *pgxpool.Conn, found *meshv1.InspectedDatabase) error {
-	var largest uint32
-	if err := conn.QueryRow(ctx, largestTree).Scan(&largest); err != nil {
+	var each uint32
+	if err := conn.QueryRow(ctx, readingLog).Scan(&each); err != nil {
 		return err
 	}
 	pool := s.Config.Pool
-	found.StoreLocks = uint32(pool.Reads+s.writing()+folding)*largest + uint32(pool.Max-pool.Reads)*otherLocks
+	found.StoreLocks = uint32(pool.Reads+s.writing()+folding)*each + uint32(pool.Max-pool.Reads)*otherLocks
 	return conn.QueryRow(ctx, `SELECT count(*) FROM pg_class WHERE relnamespace = 'pushmesh'::regnamespace AND relkind IN ('r', 'p')`).Scan(&found.Tables)
 }

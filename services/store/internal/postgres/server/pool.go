@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/exaring/otelpgx"
@@ -60,7 +63,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	// are all dropped at the first error instead.
 	pool.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	pool.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		refresh(c, cfg.URL)
+		refresh(c, cfg)
 		return nil
 	}
 	pool.ConnConfig.ConnectTimeout, pool.ConnConfig.OnNotice = cfg.Patience, noteStandby
@@ -99,14 +102,42 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 // fresh is what a connection beside the pool is made with.
 func (s *Server) fresh() *pgx.ConnConfig {
 	c := s.conns.Copy()
-	refresh(c, s.Config.URL)
+	refresh(c, s.Config)
 	return c
 }
 
-// refresh takes the password that a URL leads to by now: it may lie in a file (passfile), and
-// become another one while the store runs.
-func refresh(c *pgx.ConnConfig, url string) {
-	if now, err := pgxpool.ParseConfig(url); err == nil && now.ConnConfig.Password != "" {
-		c.Password = now.ConnConfig.Password
+// refresh takes the role, the password and the certificates that a configuration leads to by now:
+// they lie in files (that of the URL, passfile, sslcert, sslkey, sslrootcert), and become others
+// while the store runs. Where a file can't be read, what was in it before counts. Where the server
+// is stays as it was.
+func refresh(c *pgx.ConnConfig, cfg Config) {
+	url := cfg.URL
+	if cfg.URLFile != "" {
+		if text, err := os.ReadFile(cfg.URLFile); err == nil {
+			url = strings.TrimRight(string(text), "\r\n")
+		}
 	}
+	parsed, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return
+	}
+	now := parsed.ConnConfig
+	if now.User != "" && cfg.URLFile != "" {
+		c.User = now.User
+	}
+	if now.Password != "" {
+		c.Password = now.Password
+	}
+	if now.TLSConfig == nil || c.TLSConfig == nil || now.Host != c.Host || len(now.Fallbacks) != len(c.Fallbacks) {
+		return
+	}
+	c.TLSConfig = now.TLSConfig
+	fallbacks := slices.Clone(c.Fallbacks) // a copy's, and the original's
+	for i, f := range fallbacks {
+		if there := now.Fallbacks[i]; f.TLSConfig != nil && there.TLSConfig != nil && there.Host == f.Host {
+			other := *f
+			other.TLSConfig, fallbacks[i] = there.TLSConfig, &other
+		}
+	}
+	c.Fallbacks = fallbacks
 }

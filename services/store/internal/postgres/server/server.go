@@ -42,6 +42,9 @@ type Config struct {
 	// URL is a postgres:// one. A pooler in transaction mode in between is refused: locks belong to
 	// connections.
 	URL string
+	// URLFile is a file with URL, if there is one: its role and password are read again for each
+	// connection, and so are the files that the URL names.
+	URLFile string
 	// OwnerURL is that of the role that migrates, and grants the one of URL what it needs; "": that
 	// is URL's own.
 	OwnerURL string
