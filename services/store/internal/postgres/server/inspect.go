@@ -23,13 +23,16 @@ var inspected = []string{
 
 // Inspect asks the server what it is set to.
 func (s *Server) Inspect(ctx context.Context) []*meshv1.InspectedDatabase {
-	found := &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", NoFsyncAllowed: s.Config.AllowNoFsync, StoreConnections: uint32(s.Config.Pool.Max + s.writing())}
+	found := &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", NoFsyncAllowed: s.Config.AllowNoFsync, StoreConnections: uint32(s.Config.Pool.Max + s.writing() + watching)}
 	err := s.As(ctx, dbgate.Small, func(ctx context.Context, conn *pgxpool.Conn) error { return s.inspect(ctx, conn, found) })
 	if err != nil {
 		found = &meshv1.InspectedDatabase{Name: Home, Kind: "postgres", Problem: err.Error()}
 	}
 	return []*meshv1.InspectedDatabase{found}
 }
+
+// watching is the connection of who watches the other stores.
+const watching = 1
 
 // writing is how many connections there are beside the pool, of those who commit.
 func (s *Server) writing() int {
