@@ -384,7 +384,8 @@ func (r *dropper) dropSlices(ctx context.Context) (done bool, err error) {
 	if r.voided, err = voided(ctx, conn); err != nil {
 		return false, err
 	}
-	for _, first := range []bool{true, false} { // a detachment that is under way allows no second one
+	for _, first := range []bool{true, false} {
+		// a detachment that is under way allows no second one
 		for name, st := range all {
 			if first != (st == detaching) {
 				continue
