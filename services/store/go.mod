@@ -47,7 +47,6 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
-	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
@@ -83,6 +82,7 @@ replace github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50 => github.com
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/prometheus/client_model v0.6.3
 	github.com/pushmesh/pushmesh v0.0.0
 )
 
