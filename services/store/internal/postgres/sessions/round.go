@@ -41,7 +41,7 @@ type attach struct {
 	generation uint64
 	// resp is nil where the caller has to read what the session has.
 	resp *meshv1.AttachSessionResponse
-	err  error // of the database, where it is nobody's own
+	err  error // of the database; alone if it is of one of the round
 }
 
 func (a *attach) key() sessionKey { return sessionKey{a.req.GetUser(), a.req.GetName()} }
