@@ -20,40 +20,24 @@ func (d *Sessions) cursorsOf(ctx context.Context, user, name string, born uint64
 	if err := d.pages.sync(ctx); err != nil {
 		return nil, err
 	}
-	newest := d.pages.newestOf(sessionKey{user, name})
-	folded, err := server.Query(ctx, d.server, scanCursor, cursorRows+` WHERE user_id = $1 AND name = $2`, user, name)
+	newest := map[string]*cursor{}
+	for _, c := range d.pages.of(sessionKey{user, name}) {
+		newest[c.topic] = &c.cursor
+	}
+	folded, err := server.Query(ctx, d.server, scanCursor, `
+		SELECT topic, generation, version, epoch, floor, CASE WHEN acked = '{}' AND tried = '{}' THEN '' ELSE acked::text || '|' || tried::text || '|' || attempts::text END
+		FROM pushmesh.cursor WHERE user_id = $1 AND name = $2`, user, name)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range folded {
-		newest.take(c)
+		if have := newest[c.topic]; have == nil || have.before(c) {
+			newest[c.topic] = c
+		}
 	}
-	return newest.public(born)
-}
-
-// newestCursors of a session are by topic.
-type newestCursors map[string]*cursor
-
-// newestOf are those that pages have.
-func (p *pages) newestOf(k sessionKey) newestCursors {
-	newest := newestCursors{}
-	for _, c := range p.of(k) {
-		newest[c.topic] = &c.cursor
-	}
-	return newest
-}
-
-func (n newestCursors) take(c *cursor) {
-	if have := n[c.topic]; have == nil || have.before(c) {
-		n[c.topic] = c
-	}
-}
-
-// public are those of a session that began under the generation born, by topic, without removed
-// ones.
-func (n newestCursors) public(born uint64) (all []*meshv1.SessionCursor, err error) {
-	for _, topic := range slices.Sorted(maps.Keys(n)) {
-		c := n[topic]
+	var all []*meshv1.SessionCursor
+	for _, topic := range slices.Sorted(maps.Keys(newest)) {
+		c := newest[topic]
 		if c.generation < born || c.lists == removed {
 			continue
 		}
@@ -66,16 +50,10 @@ func (n newestCursors) public(born uint64) (all []*meshv1.SessionCursor, err err
 	return all, nil
 }
 
-const cursorRows = `SELECT topic, generation, version, epoch, floor, CASE WHEN acked = '{}' AND tried = '{}' THEN '' ELSE acked::text || '|' || tried::text || '|' || attempts::text END
-	FROM pushmesh.cursor`
-
-func scanCursor(row pgx.CollectableRow) (*cursor, error) { return scanCursorAnd(row) }
-
-// scanCursorAnd scans what comes before cursorRows as well.
-func scanCursorAnd(row pgx.CollectableRow, before ...any) (*cursor, error) {
+func scanCursor(row pgx.CollectableRow) (*cursor, error) {
 	c := &cursor{}
 	var generation, version, epoch, floor int64
-	err := row.Scan(append(before, &c.topic, &generation, &version, &epoch, &floor, &c.lists)...)
+	err := row.Scan(&c.topic, &generation, &version, &epoch, &floor, &c.lists)
 	c.generation, c.version, c.epoch, c.floor = uint64(generation), uint64(version), uint64(epoch), uint64(floor)
 	return c, err
 }

@@ -27,19 +27,21 @@ const (
 		(SELECT coalesce(sum(n), 0)::bigint FROM pushmesh.session_count WHERE origin = $2), (` + countAll + `)`
 )
 
-// queueAdmit counts sessions after one was created. The check is for when the answers have come: it
-// refuses that one, if there are too many with it.
-func queueAdmit(q *pgx.Batch, req *meshv1.AttachSessionRequest, quota backend.Quota) (check func() error) {
+// admit refuses a session that was created in tx, if there are too many with it.
+func admit(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quota backend.Quota) error {
 	quota = quota.For(req.GetUser(), req.GetOrigin())
-	n := &backend.Counted{}
-	if quota != (backend.Quota{}) {
-		look := 0 // sessions of the user
-		if quota.User > 0 {
-			look = quota.User + 1
-		}
-		q.Queue(countNew, req.GetUser(), req.GetOrigin(), look).QueryRow(func(row pgx.Row) error { return row.Scan(&n.User, &n.Address, &n.All) })
+	if quota == (backend.Quota{}) {
+		return nil
 	}
-	return func() error { return quota.Check(*n) }
+	look := 0 // sessions of the user
+	if quota.User > 0 {
+		look = quota.User + 1
+	}
+	var n backend.Counted
+	if err := tx.QueryRow(ctx, countNew, req.GetUser(), req.GetOrigin(), look).Scan(&n.User, &n.Address, &n.All); err != nil {
+		return err
+	}
+	return quota.Check(n)
 }
 
 // CountSessions asks the counts, not the sessions.

@@ -24,7 +24,6 @@ type Sessions struct {
 	server     *server.Server
 	partitions *partition.Partitions
 	pages      *pages
-	rounds     rounds // of attaches
 	folder     folder // used under its advisory lock
 	metrics    []prometheus.Collector
 }
@@ -33,7 +32,6 @@ type Sessions struct {
 func New(s *server.Server, p *partition.Partitions) (*Sessions, error) {
 	d := &Sessions{server: s, partitions: p, pages: newPages(s)}
 	d.folder.Folded = time.Now()
-	d.rounds.run = d.round
 	d.metrics = []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pushmesh_store_cursors_paged",
@@ -47,9 +45,8 @@ func New(s *server.Server, p *partition.Partitions) (*Sessions, error) {
 	return d, s.AddMetrics(d.metrics...)
 }
 
-// Close waits for attaches that are under way, and takes the metrics back.
+// Close takes the metrics back.
 func (d *Sessions) Close() error {
-	d.rounds.all.Wait()
 	d.server.RemoveMetrics(d.metrics...)
 	return nil
 }
@@ -110,68 +107,44 @@ func getSession(ctx context.Context, tx pgx.Tx, user, name, lock string) (*sessi
 	return s, err
 }
 
-// AttachSession goes in a round with others. New sessions, and those that somebody is changing, go
-// alone after it, and wait for locks as long as it takes.
+// AttachSession raises the generation under the row's lock, and then looks what the session had:
+// whoever had it before can write no more.
 func (d *Sessions) AttachSession(ctx context.Context, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (*meshv1.AttachSessionResponse, error) {
-	a, err := d.together(ctx, req, now)
-	if err != nil {
+	var s *session // before; nil: there was none
+	var generation uint64
+	err := d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if req.GetPeek() {
+			s, err = getSession(ctx, tx, req.GetUser(), req.GetName(), "")
+		} else {
+			s, generation, err = raise(ctx, tx, req, quota, now)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case s == nil || s.over(now):
+		return &meshv1.AttachSessionResponse{Generation: generation}, nil
+	case req.GetPeek():
+		generation = s.generation
+	}
+	resp := &meshv1.AttachSessionResponse{Generation: generation, Resumed: true, PreviousEdge: s.edge, PreviousConnectionId: s.connection}
+	if resp.Cursors, err = d.cursorsOf(ctx, s.user, s.name, s.born); err != nil {
 		return nil, err
 	}
-	if a.before == nil && a.resp == nil {
-		if a.before, a.generation, err = d.alone(ctx, req, quota, now); err != nil {
-			return nil, err
-		}
-		if a.before == nil {
-			return &meshv1.AttachSessionResponse{Generation: a.generation}, nil
-		}
-	}
-	if a.resp != nil {
-		return a.resp, nil
-	}
-	resp := a.answer()
-	if resp.Cursors, err = d.cursorsOf(ctx, a.before.user, a.before.name, a.before.born); err != nil {
-		return nil, err
-	}
-	resp.Filters, err = server.Query(ctx, d.server, pgx.RowTo[string], `SELECT filter FROM pushmesh.session_filter WHERE user_id = $1 AND name = $2 ORDER BY filter`,
-		a.before.user, a.before.name)
+	resp.Filters, err = server.Query(ctx, d.server, pgx.RowTo[string], `SELECT filter FROM pushmesh.session_filter WHERE user_id = $1 AND name = $2 ORDER BY filter`, s.user, s.name)
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// alone raises the generation under the row's lock, before anybody looks what the session had:
-// whoever had it can write no more. before is nil where the session is new or, of a peek, absent.
-func (d *Sessions) alone(ctx context.Context, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (before *session, generation uint64, err error) {
-	err = d.server.Tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if !req.GetPeek() {
-			before, generation, err = raise(ctx, tx, req, quota, now)
-			return err
-		}
-		before, err = getSession(ctx, tx, req.GetUser(), req.GetName(), "")
-		return err
-	})
-	switch {
-	case err != nil:
-		return nil, 0, err
-	case before == nil || before.over(now):
-		return nil, generation, nil
-	case req.GetPeek():
-		generation = before.generation
-	}
-	return before, generation, nil
-}
-
-// ttlOf a session, in µs.
-func ttlOf(req *meshv1.AttachSessionRequest) uint64 {
-	if req.GetTtlS() == 0 {
-		return uint64(defaultTTL.Microseconds())
-	}
-	return uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
-}
-
 // raise makes the caller the holder, and says who was.
 func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quota backend.Quota, now uint64) (before *session, generation uint64, err error) {
+	ttl := uint64(defaultTTL.Microseconds())
+	if req.GetTtlS() != 0 {
+		ttl = uint64(req.GetTtlS()) * uint64(time.Second.Microseconds())
+	}
 	// The row is made first, so that two attaches of a new session wait for each other. One made
 	// here is over at once. One that is there may be deleted, or adopted, before it is locked.
 	var s *session
@@ -192,36 +165,31 @@ func raise(ctx context.Context, tx pgx.Tx, req *meshv1.AttachSessionRequest, quo
 	if s.over(now) {
 		born, origin, used, adopted = generation, req.GetOrigin(), false, sessionKey{}
 	}
-	q := &pgx.Batch{}
-	q.Queue(`
+	if _, err := tx.Exec(ctx, `
 		UPDATE pushmesh.session SET generation = $3, edge = $4, connection_id = $5, attached_at = $6, expires_at = 0, ttl = $7, born = $8, origin = $9, used = $10,
 			adopted_user = $11, adopted_name = $12
 		WHERE user_id = $1 AND name = $2`,
-		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttlOf(req)), int64(born), origin, used,
-		adopted.user, adopted.name)
-	admitted := func() error { return nil }
-	if s.over(now) {
-		admitted = queueAdmit(q, req, quota)
-		queueClear(q, []string{s.user}, []string{s.name})
-	}
-	if err := tx.SendBatch(ctx, q).Close(); err != nil {
+		req.GetUser(), req.GetName(), int64(generation), req.GetEdgeId(), int64(req.GetConnectionId()), int64(now), int64(ttl), int64(born), origin, used,
+		adopted.user, adopted.name); err != nil {
 		return nil, 0, err
 	}
-	return s, generation, admitted()
+	if s.over(now) {
+		if err := admit(ctx, tx, req, quota); err != nil {
+			return nil, 0, err
+		}
+		return s, generation, clearSession(ctx, tx, []string{s.user}, []string{s.name})
+	}
+	return s, generation, nil
 }
 
 // clearSession deletes what belongs to sessions, by their users and names.
 func clearSession(ctx context.Context, tx pgx.Tx, users, names []string) error {
 	var q pgx.Batch
-	queueClear(&q, users, names)
-	return tx.SendBatch(ctx, &q).Close()
-}
-
-func queueClear(q *pgx.Batch, users, names []string) {
 	for _, table := range []string{"cursor", "session_filter"} {
 		q.Queue(`DELETE FROM pushmesh.`+table+` AS c USING unnest($1::text[], $2::text[]) AS s (user_id, name)
 			WHERE c.user_id = s.user_id AND c.name = s.name`, users, names)
 	}
+	return tx.SendBatch(ctx, &q).Close()
 }
 
 // GetSession with cursors.
