@@ -72,7 +72,7 @@ func (g *Growth) Measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure the database: %w", err)
 	}
-	err = g.server.TxAs(ctx, dbgate.Small, func(ctx context.Context, tx pgx.Tx) error { return f.readTables(ctx, tx) })
+	err = g.server.TxAs(ctx, dbgate.Small, f.readTables)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil && server.SQLState(err) != server.LockNotAvailable {

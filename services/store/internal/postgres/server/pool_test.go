@@ -53,7 +53,7 @@ func TestTheRoleIsThatOfTheFileByNow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const first = "postgres://one:a@127.0.0.1/pushmesh"
+	const first = "postgres://one:a@127.0.0.1/pushmesh" //nolint:gosec // nobody has this password
 	cfg := Config{URL: first, URLFile: file, Pool: Pool{}.withDefaults()}
 	pool, err := poolConfig(cfg)
 	if err != nil {
