@@ -2,12 +2,15 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -163,14 +166,11 @@ func randomCheckpoint(r *rand.Rand, shards []int, of *state, at uint64) *backend
 // forgetting is a checkpoint that forgets some of a shard's topics.
 func (s *state) forgetting(r *rand.Rand, shards []int) *backend.Checkpoint {
 	in := s.shards[shards[r.IntN(len(shards))]]
-	born := in.Newest()
-	var gone []backend.Topic
+	born, gone := in.Newest(), []backend.Topic(nil)
 	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
 		if x := s.topics[name]; x.Shard == in.Shard && r.IntN(2) == 0 {
 			gone = append(gone, backend.Topic{Shard: x.Shard, Topic: name, Oldest: 1})
-			if x.Epoch == born {
-				born++
-			}
+			born = max(born, x.Epoch+1)
 		}
 	}
 	for i := range gone {
@@ -198,4 +198,90 @@ func (s *state) checkpointed(c *backend.Checkpoint) {
 			delete(s.producers, key)
 		}
 	}
+}
+
+// A topic that was forgotten is told no more, wherever its states lie, until it begins anew: then
+// its greater head of before is void. The shard's epoch of new topics is told and never lowered.
+func testTopicsForgotten(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	w := writer(t, b, owner("a"), 1)
+	in := load(t, w, 1).shards[1]
+	epoch := in.Epoch
+	for i, folds := range []string{"", "before", "between", "after", "before between after", "between after"} {
+		name := fmt.Sprint("x", i)
+		// step stores a state, folds perhaps, and compares what is told.
+		step := func(when string, x backend.Topic, born uint64) {
+			t.Helper()
+			x.Shard, x.Topic, x.Oldest = 1, name, 1
+			need(t, w.Checkpoint(within(t), &backend.Checkpoint{Topics: []backend.Topic{x}, Shards: []backend.Shard{{Shard: 1, Epoch: in.Epoch, Born: born}}}))
+			if slices.Contains(strings.Fields(folds), when) {
+				need(t, b.FoldCheckpoints(within(t), backend.FoldAll))
+			}
+			got := load(t, w, 1)
+			if have := got.topics[name]; have.Head != x.Head || x.Head > 0 && have.Epoch != x.Epoch || got.shards[1].Born != born {
+				t.Errorf("%q, %s: %+v, %+v, want %+v", folds, when, have, got.shards[1], x)
+			}
+		}
+		step("before", backend.Topic{Epoch: epoch, Head: 41}, load(t, w, 1).shards[1].Born)
+		step("between", backend.Topic{Epoch: epoch + 1}, epoch+1)
+		step("after", backend.Topic{Epoch: epoch + 1, Head: 2}, epoch+1)
+		step("again", backend.Topic{Epoch: epoch + 2}, epoch+2)
+		for _, how := range []backend.Fold{backend.FoldPack, backend.FoldAll} {
+			need(t, b.FoldCheckpoints(within(t), how))
+			if len(load(t, w, 1).topics) > 0 {
+				t.Errorf("%q: it is back", folds)
+			}
+		}
+		if all := silent(t, b, 1); len(all) > 0 {
+			t.Errorf("%q: %+v is stored", folds, all)
+		}
+		epoch += 2
+	}
+	closeNow(t, w)
+	if err := b.NewEpoch(within(t), epoch); !errors.Is(err, backend.ErrConflict) {
+		t.Errorf("a new epoch that topics had: %v", err)
+	}
+}
+
+// silent are all topics of a shard that are stored, whenever that was.
+func silent(t *testing.T, b backend.Backend, shard int) (all []backend.SilentTopic) {
+	t.Helper()
+	for after := ""; ; {
+		some, next, err := b.Silent(within(t), shard, after, uint64(time.Now().Add(time.Hour).UnixMicro()))
+		need(t, err)
+		all = append(all, some...)
+		if after = next; next == "" {
+			return all
+		}
+	}
+}
+
+// Topics are told by when their stored state changed last, a piece of a shard at a time.
+func testSilentTopics(t *testing.T, db Database) {
+	b := db(t)
+	defer closeNow(t, b)
+	w := writer(t, b, owner("a"), 1)
+	epoch := load(t, w, 1).shards[1].Epoch
+	c := &backend.Checkpoint{}
+	for i := range backend.SilentLook + 10 {
+		c.Topics = append(c.Topics, backend.Topic{Shard: 1, Topic: fmt.Sprintf("t/%05d", i), Epoch: epoch, Head: uint64(i + 1), Oldest: 1})
+	}
+	store := func(c *backend.Checkpoint) []backend.SilentTopic {
+		need(t, w.Checkpoint(within(t), c))
+		need(t, b.FoldCheckpoints(within(t), backend.FoldAll))
+		return silent(t, b, 1)
+	}
+	before := uint64(time.Now().Add(-time.Minute).UnixMicro())
+	first := store(c)
+	if some, next, err := b.Silent(within(t), 1, "", before); err != nil || len(some) > 0 || len(first) != len(c.Topics) || next != first[backend.SilentLook-1].Topic.Topic {
+		t.Fatalf("of %d topics %d before they were stored, then %q: %v", len(first), len(some), next, err)
+	}
+	c.Topics[3].Head = 9
+	for i, x := range store(&backend.Checkpoint{Topics: c.Topics[3:4]}) {
+		if x.Topic != c.Topics[i] || (x.At > first[i].At) != (i == 3) {
+			t.Fatalf("%+v after %+v, want %+v", x, first[i], c.Topics[i])
+		}
+	}
+	need(t, errors.Join(b.ForgetTopics(within(t)), b.ForgetTopics(within(t))))
 }

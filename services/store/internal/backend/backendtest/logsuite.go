@@ -39,7 +39,6 @@ var logTests = []suiteTest{
 	{"LogReadRange", testReadRange},
 	{"LogHeads", testHeads},
 	{"LogRetention", testRetention},
-	{"LogForgets", testLogForgets},
 	{"LogKeepsInDoubt", testKeepsInDoubt},
 	{"LogTakeover", testLogTakeover},
 	{"LogReopen", testLogReopen},
