@@ -129,6 +129,7 @@ func TestThePromotionOfAnAsynchronousStandbyIsNotTrusted(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // Where a standby fell behind and commits stopped to wait for it, it was not told either: a store
 // that saw it does not trust its promotion.
 func TestAStoreRemembersThatNoStandbyWasWaitedFor(t *testing.T) {
@@ -150,6 +151,38 @@ func TestAStoreRemembersThatNoStandbyWasWaitedFor(t *testing.T) {
 	}
 	need(t, d.SameEpoch(t.Context()))
 	need(t, takesShard(t, d))
+=======
+// Whether commits wait for a standby is noted while stores run, also where the standby is away: the
+// watch does not wait for it, which would look like a store that is silent.
+func TestTheWatchNotesWhetherCommitsWait(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	d := open(t, pg.URL())
+	need(t, takesShard(t, d))
+	w, err := d.OpenWatch(t.Context(), owner("a"))
+	need(t, err)
+	defer func() { need(t, w.Close()) }()
+	for _, step := range []struct {
+		names string
+		want  bool
+	}{{"nobody", true}, {"", false}} {
+		execute(t, pg.Superuser(), `ALTER SYSTEM SET synchronous_standby_names = '`+step.names+`'`, `SELECT pg_reload_conf()`)
+		deadline := time.Now().Add(backendtest.Patience)
+		for noted := !step.want; noted != step.want; {
+			began := time.Now()
+			_, err := w.Look(t.Context())
+			need(t, err)
+			if took := time.Since(began); took > d.Config.Patience {
+				t.Errorf("a look took %v", took)
+			}
+			all, err := server.Query(t.Context(), d.Server, pgx.RowTo[bool], `SELECT synchronous FROM pushmesh.server`)
+			need(t, err)
+			if noted = all[0]; time.Now().After(deadline) {
+				t.Fatalf("with %q it is not noted that commits wait: %v", step.names, step.want)
+			}
+		}
+	}
+>>>>>>> 06b1d7c9 (store: the note about standbys waits for none)
 }
 
 // What a commit waits for is fixed when its connection is made: whatever the server is set to later

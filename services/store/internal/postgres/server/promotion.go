@@ -59,10 +59,11 @@ var (
 const synchronous = `btrim(current_setting('synchronous_standby_names')) <> ''`
 
 // NoteSynchronous keeps whether commits wait for a standby, in the table that a promoted standby
-// has, too.
+// has, too. It waits for none itself, which may be away: whatever is acknowledged after it has it
+// before.
 func (s *Server) NoteSynchronous(ctx context.Context, on Querier) error {
-	if _, err := on.Exec(ctx, `UPDATE pushmesh.server AS s SET synchronous = `+synchronous+` FROM pushmesh.this_server() AS t
-		WHERE t.system = s.system AND t.timeline = s.timeline`); err != nil {
+	if _, err := on.Exec(ctx, `SET LOCAL synchronous_commit = off; UPDATE pushmesh.server AS s SET synchronous = `+synchronous+` FROM pushmesh.this_server() AS t
+		WHERE t.system = s.system AND t.timeline = s.timeline`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("postgres: note whether commits wait for a standby: %w", err)
 	}
 	return nil
