@@ -44,7 +44,8 @@ func TestConnectionsOfStoresAreThoseThatAreTold(t *testing.T) {
 		delete(beside, "pushmesh-store")
 		return maps.Equal(beside, want)
 	})
-	const sum = stores * (2 + 1 + 1 + 20) // as docs/postgres.md has it, but for the outbox, which is no store's own
+	// as docs/postgres.md has it, but for the outbox, which is no store's own
+	const sum = stores * (2 + 1 + 1 + 20)
 	// The server shows a connection before its store has begun to use it.
 	eventually(t, fmt.Sprintf("stores tell of the %d connections that the server may have", sum), func() bool {
 		told := 0

@@ -129,7 +129,6 @@ func TestThePromotionOfAnAsynchronousStandbyIsNotTrusted(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // Where a standby fell behind and commits stopped to wait for it, it was not told either: a store
 // that saw it does not trust its promotion.
 func TestAStoreRemembersThatNoStandbyWasWaitedFor(t *testing.T) {
@@ -151,7 +150,8 @@ func TestAStoreRemembersThatNoStandbyWasWaitedFor(t *testing.T) {
 	}
 	need(t, d.SameEpoch(t.Context()))
 	need(t, takesShard(t, d))
-=======
+}
+
 // Whether commits wait for a standby is noted while stores run, also where the standby is away: the
 // watch does not wait for it, which would look like a store that is silent.
 func TestTheWatchNotesWhetherCommitsWait(t *testing.T) {
@@ -182,7 +182,6 @@ func TestTheWatchNotesWhetherCommitsWait(t *testing.T) {
 			}
 		}
 	}
->>>>>>> 06b1d7c9 (store: the note about standbys waits for none)
 }
 
 // What a commit waits for is fixed when its connection is made: whatever the server is set to later
