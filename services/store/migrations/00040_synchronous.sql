@@ -2,7 +2,7 @@
 -- looked yet.
 
 -- +goose Up
-ALTER TABLE pushmesh.server ADD COLUMN synchronous boolean;
+ALTER TABLE pushmesh.server ADD COLUMN IF NOT EXISTS synchronous boolean;
 
 -- +goose Down
 ALTER TABLE pushmesh.server DROP COLUMN synchronous;

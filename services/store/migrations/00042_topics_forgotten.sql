@@ -3,9 +3,9 @@
 -- are there already is this step's time, which costs no rewrite.
 
 -- +goose Up
-ALTER TABLE pushmesh.shard ADD COLUMN born bigint NOT NULL DEFAULT 0;
-ALTER TABLE pushmesh.checkpoint ADD COLUMN born bigint[] NOT NULL DEFAULT '{}';
-ALTER TABLE pushmesh.topic ADD COLUMN at bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000000)::bigint;
+ALTER TABLE pushmesh.shard ADD COLUMN IF NOT EXISTS born bigint NOT NULL DEFAULT 0;
+ALTER TABLE pushmesh.checkpoint ADD COLUMN IF NOT EXISTS born bigint[] NOT NULL DEFAULT '{}';
+ALTER TABLE pushmesh.topic ADD COLUMN IF NOT EXISTS at bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000000)::bigint;
 
 CREATE OR REPLACE VIEW pushmesh.checkpoint_shard AS
 SELECT e.shard, e.epoch, e.covered, c.id, coalesce(e.forgot, 0) AS forgot, coalesce(e.born, 0) AS born

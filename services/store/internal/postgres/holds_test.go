@@ -26,7 +26,7 @@ func holdAgain(t *testing.T, d *DB, store string) (w backend.Writer, hold backen
 func TestAHoldOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t)
-	d := openWith(t, Config{URL: server.URL(), TrustPromotion: true, Patience: backendtest.Patience})
+	d := openWith(t, Config{URL: server.URL(), Patience: backendtest.Patience})
 	_, first := holdAgain(t, d, "a")
 	for what, lose := range map[string]func(){
 		"its backend is terminated": func() {
@@ -44,6 +44,7 @@ func TestAHoldOutlivesItsConnection(t *testing.T) {
 		}
 	}
 	need(t, server.Promote())
+	need(t, openingLast(t, func() error { return d.SameEpoch(t.Context()) }))
 	if _, hold := holdAgain(t, d, "a"); hold == first {
 		t.Errorf("after a promotion the hold is %s, as before", hold)
 	}
