@@ -114,7 +114,7 @@ func refresh(c *pgx.ConnConfig, cfg Config) {
 	url := cfg.URL
 	if cfg.URLFile != "" {
 		if text, err := os.ReadFile(cfg.URLFile); err == nil {
-			url = strings.TrimRight(string(text), "\r\n")
+			url = cmp.Or(strings.TrimRight(string(text), "\r\n"), url) // whoever writes it may have just begun
 		}
 	}
 	parsed, err := pgxpool.ParseConfig(url)
