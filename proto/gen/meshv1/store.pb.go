@@ -3922,7 +3922,7 @@ type InspectedDatabase struct {
 	// Tables of the schema with their partitions, all of which a dump locks, and the locks that this store's connections may hold at a time beside those of shards.
 	Tables     uint32 `protobuf:"varint,13,opt,name=tables,proto3" json:"tables,omitempty"`
 	StoreLocks uint32 `protobuf:"varint,14,opt,name=store_locks,json=storeLocks,proto3" json:"store_locks,omitempty"`
-	// Why a promotion would not be trusted although the store was started with --trust-promotion.
+	// Why a promotion would not be trusted although the store was started with --trust-promotion; empty: it would, or the store was not.
 	Distrust      string `protobuf:"bytes,15,opt,name=distrust,proto3" json:"distrust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
