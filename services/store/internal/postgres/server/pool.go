@@ -114,7 +114,8 @@ func refresh(c *pgx.ConnConfig, cfg Config) {
 	url := cfg.URL
 	if cfg.URLFile != "" {
 		if text, err := os.ReadFile(cfg.URLFile); err == nil {
-			url = cmp.Or(strings.TrimRight(string(text), "\r\n"), url) // whoever writes it may have just begun
+			// whoever writes it may have just begun
+			url = cmp.Or(strings.TrimRight(string(text), "\r\n"), url)
 		}
 	}
 	parsed, err := pgxpool.ParseConfig(url)
