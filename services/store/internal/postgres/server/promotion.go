@@ -45,7 +45,10 @@ func (s *Server) familiar(ctx context.Context, conn *pgx.Conn) (name string, err
 	case promoted && s.Config.TrustPromotion:
 		err = errNeverLooked
 	}
-	return "", errors.Join(fmt.Errorf("%w (system %d, timeline %d)", ErrRewound, system, timeline), err)
+	if err != nil {
+		return "", fmt.Errorf("%w (system %d, timeline %d). %w", ErrRewound, system, timeline, err)
+	}
+	return "", fmt.Errorf("%w (system %d, timeline %d)", ErrRewound, system, timeline)
 }
 
 // Why a promotion is not trusted.
